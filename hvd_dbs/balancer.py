@@ -1,0 +1,282 @@
+"""The user's handle on a balanced job: one controller, one collective, one data set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hvd_dbs.balancing import Bounds, Controller, Decision, Measurement, Plan, Strategy, strategies
+from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster.decision import decide_together
+from hvd_dbs.data import arrays
+from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.ops.step_samples import StepSamples
+from hvd_dbs.sampling import step_batch_sizes
+
+_LOGGER = logging.getLogger(__name__)
+
+BatchSizeBound = int | Sequence[int] | Mapping[str, int]
+"""One number for all ranks, one per rank, or one per hostname."""
+
+
+class Balancer:
+    """Gives each rank the local batch that it finishes in the same time as the others.
+
+    One balancer serves one training data set, one optimizer and one `fit` at a time. All ranks
+    make it with the same arguments, after `hvd.init()`.
+
+    Args:
+        global_batch_size: Samples that all ranks together process in a step.
+        strategy: A preset's name ("dbs", "even") or a `Strategy`, such as
+            `strategies.static([2, 1, 1])`.
+        every: When to decide: "epoch", or None for the strategy's own cadence.
+        min_batch_size: Fewest samples of a rank, at least 1: one number, one per rank, or a dict
+            by hostname.
+        max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
+        multiple_of: Local batch sizes are multiples of this.
+
+    Raises:
+        ValueError: On all ranks, if an argument is impossible or differs between ranks.
+        RuntimeError: If Horovod is not initialized.
+
+    Example:
+        >>> balancer = hvd.Balancer(global_batch_size=512, strategy="dbs")  # doctest: +SKIP
+        >>> dataset = balancer.dataset((images, labels), shuffle_seed=7)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        global_batch_size: int,
+        strategy: str | Strategy = "dbs",
+        every: str | int | None = None,
+        min_batch_size: BatchSizeBound = 1,
+        max_batch_size: BatchSizeBound | None = None,
+        multiple_of: int = 1,
+    ) -> None:
+        self.collective = job.connect()
+        given = {
+            "global_batch_size": global_batch_size,
+            "strategy": getattr(strategy, "identity", strategy),
+            "every": every,
+            "min_batch_size": min_batch_size,
+            "max_batch_size": max_batch_size,
+            "multiple_of": multiple_of,
+        }
+        job.require_equal(self.collective, {name: repr(value) for name, value in given.items()})
+        # From here on all ranks compute with the same values, so all meet the same error.
+        hosts = job.hostnames(self.collective)
+        bounds = Bounds.of(
+            self.size,
+            _by_rank("min_batch_size", min_batch_size, hosts),
+            max_batch_size and _by_rank("max_batch_size", max_batch_size, hosts),
+            _whole("multiple_of", multiple_of),
+        )
+        if min(bounds.minimum) < 1:
+            raise ValueError(
+                f"min_batch_size={min_batch_size} must be at least 1. "
+                f"A rank that is to have no samples should not be part of the job."
+            )
+        self._controller = Controller(
+            _live(strategies.resolve(strategy, every)),
+            _whole("global_batch_size", global_batch_size),
+            bounds,
+        )
+        self.clock = StepClock()
+        self._samples = StepSamples()
+        self._index_stage: IndexStage | None = None
+        self._epoch = 0
+        self._warnings: set[str] = set()
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return self.collective.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.collective.size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples that all ranks together process in a full step."""
+        return self._controller.global_batch_size
+
+    @property
+    def strategy(self) -> Strategy:
+        """Model, solver and cadence in use."""
+        return self._controller.strategy
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force; `plan.batch_sizes` is a tuple by rank."""
+        return self._controller.plan
+
+    def dataset(self, source: Any, shuffle_seed: int | None = None) -> tf.data.Dataset:
+        """This rank's part of the training data, re-cut whenever the plan changes.
+
+        All ranks give the whole data set. In each epoch every sample is used exactly once, and
+        each global batch holds the same samples whatever the plan is. A rank without a sample in
+        a last, partial global batch is fed samples of that batch that count for nothing.
+
+        Args:
+            source: Arrays in any nesting of tuples, lists and dicts, with the same first
+                dimension N.
+            shuffle_seed: Seed of the order, which also depends on the epoch; None: no shuffling.
+
+        Returns:
+            A data set of local batches with a dynamic batch dimension and
+            `ceil(N / global_batch_size)` elements on every rank.
+
+        Raises:
+            ValueError: On all ranks, if arrays differ in length, or N or the seed between ranks.
+        """
+        error: Exception | None = None
+        tensors, num_samples = None, 0
+        try:
+            if shuffle_seed is not None:
+                _whole("shuffle_seed", shuffle_seed)
+            tensors, num_samples = arrays.load(source)
+        except (ValueError, TypeError) as caught:
+            error = caught
+        job.raise_together(self.collective, error)
+        job.require_equal(
+            self.collective,
+            {"number of samples": str(num_samples), "shuffle_seed": repr(shuffle_seed)},
+        )
+        self._index_stage = IndexStage(num_samples, shuffle_seed, self.rank, self.plan.batch_sizes)
+        return arrays.make_dataset(tensors, self._index_stage)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plan and memory of this rank's balancer as plain JSON data."""
+        return {"format": 1, "rank": self.rank, "controller": self._controller.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state_dict`, which may be rank 0's on all ranks. Collective.
+
+        What another rank's time model remembers is not taken over. Nothing is changed unless
+        the state fits on all ranks.
+
+        Raises:
+            ValueError: On all ranks, if it is not a state of such a balancer on each of them.
+        """
+        error: Exception | None = None
+        before = self._controller.state_dict()
+        try:
+            if state.get("format") != 1:
+                raise ValueError(f"format is {state.get('format')!r}; expected 1.")
+            controller = dict(state["controller"])
+            if state["rank"] != self.rank:
+                controller["model"] = before["model"]
+            self._controller.load_state_dict(controller)
+        except (ValueError, TypeError, KeyError, AttributeError) as caught:
+            error = ValueError(f"this is not a state of this balancer: {caught}")
+        try:
+            job.raise_together(self.collective, error)
+            job.require_equal(self.collective, {"the saved plan": str(self.plan.batch_sizes)})
+        except ValueError:
+            self._controller.load_state_dict(before)
+            raise
+
+    # From here on: what optimizers and callbacks call.
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        return self._stage.num_steps
+
+    def begin_training(self) -> None:
+        """A `fit` begins."""
+        self._stage.begin_training(self.plan.batch_sizes)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """An epoch begins with the plan in force."""
+        self._epoch = epoch
+        self.clock.drain()
+        self.clock.restart()
+        self._samples.begin_epoch(
+            self.num_steps,
+            full=self.plan.batch_sizes[self.rank],
+            last=self.samples_in_step(self.num_steps - 1),
+        )
+        self._stage.open_epoch(epoch, self.plan.batch_sizes)
+
+    def end_epoch(self) -> None:
+        """An epoch is over: all ranks decide on the next plan. Collective."""
+        if self.strategy.every != "epoch":
+            return
+        before, times = self.plan, self.clock.drain()
+        batch_size = before.batch_sizes[self.rank]
+        busy_seconds = typical_seconds(times.busy_seconds[times.num_samples == batch_size])
+        measurement = Measurement.of([batch_size], [busy_seconds])
+        self._log(before, decide_together(self.collective, self._controller, measurement))
+
+    def end_training(self) -> None:
+        """A `fit` is over."""
+        self._stage.end_training(self.plan.batch_sizes)
+
+    def samples_in_step(self, step: int) -> int:
+        """Samples of this rank in a step of the epoch; 0 where it only fills in."""
+        return step_batch_sizes(step, self.plan.batch_sizes, self._stage.num_samples)[self.rank]
+
+    def samples_in_epoch(self) -> int:
+        """Samples of this rank in an epoch with the plan in force."""
+        last_step = self.num_steps - 1
+        return last_step * self.plan.batch_sizes[self.rank] + self.samples_in_step(last_step)
+
+    def advance_step(self) -> tf.Tensor:
+        """Samples of this rank in the step under way, int64; in the graph, once a step."""
+        return self._samples.advance()
+
+    @property
+    def _stage(self) -> IndexStage:
+        if self._index_stage is None:
+            raise RuntimeError(
+                "The balancer has no data set. Make one with balancer.dataset(source) and give "
+                "it to fit."
+            )
+        return self._index_stage
+
+    def _log(self, before: Plan, decision: Decision) -> None:
+        if self.rank != 0:
+            return
+        if decision.changed:
+            _LOGGER.info(
+                "epoch %d: %s -> %s: %s", self._epoch, before, decision.plan, decision.reason
+            )
+        elif decision.warning and decision.reason not in self._warnings:
+            self._warnings.add(decision.reason)
+            _LOGGER.warning("epoch %d: %s: %s", self._epoch, before, decision.reason)
+
+
+def _whole(name: str, value: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r} must be a whole number.")
+    return int(value)
+
+
+def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | list[int]:
+    if isinstance(bound, Mapping):
+        missing = sorted(set(hosts) - set(bound))
+        if missing:
+            raise ValueError(
+                f"{name} has no entry for host {', '.join(missing)}; it has "
+                f"{', '.join(sorted(bound))}. Give one entry for each host of the job."
+            )
+        return [_whole(name, bound[host]) for host in hosts]
+    if isinstance(bound, Sequence) and not isinstance(bound, str):
+        return [_whole(name, value) for value in bound]
+    return _whole(name, bound)  # type: ignore[arg-type]
+
+
+def _live(strategy: Strategy) -> Strategy:
+    if strategy.every not in (None, "epoch"):
+        raise ValueError(
+            f'every={strategy.every!r} is not available: plans change between epochs, every="epoch".'
+        )
+    return strategy

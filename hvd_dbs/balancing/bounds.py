@@ -1,0 +1,120 @@
+"""What local batch sizes are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Fewest and most samples of each rank in a step, and their common divisor.
+
+    Attributes:
+        minimum: Fewest samples by rank.
+        maximum: Most samples by rank; None where a rank has no limit.
+        multiple_of: Every local batch size is a multiple of this.
+
+    Example:
+        >>> Bounds.of(3, minimum=1, maximum=[None, 64, 32]).maximum
+        (None, 64, 32)
+    """
+
+    minimum: tuple[int, ...]
+    maximum: tuple[int | None, ...]
+    multiple_of: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.minimum) != len(self.maximum):
+            raise ValueError(
+                f"min_batch_size has {len(self.minimum)} entries and max_batch_size "
+                f"{len(self.maximum)}; expected one per rank in both."
+            )
+        if self.multiple_of < 1:
+            raise ValueError(f"multiple_of={self.multiple_of} must be at least 1.")
+        for rank, (low, high) in enumerate(zip(self.minimum, self.maximum, strict=True)):
+            if low < 0:
+                raise ValueError(f"min_batch_size={low} of rank {rank} must not be negative.")
+            if high is not None and high < low:
+                raise ValueError(
+                    f"max_batch_size={high} of rank {rank} is below its min_batch_size={low}."
+                )
+
+    @classmethod
+    def of(
+        cls,
+        size: int,
+        minimum: int | Sequence[int] = 0,
+        maximum: int | Sequence[int | None] | None = None,
+        multiple_of: int = 1,
+    ) -> Bounds:
+        """Bounds for `size` ranks from one number for all ranks or one per rank.
+
+        Raises:
+            ValueError: If a sequence has not one entry per rank, or a bound is impossible.
+        """
+        low = [minimum] * size if isinstance(minimum, int) else list(minimum)
+        high: list[int | None] = (
+            [maximum] * size if maximum is None or isinstance(maximum, int) else list(maximum)
+        )
+        for name, values in (("min_batch_size", low), ("max_batch_size", high)):
+            if len(values) != size:
+                raise ValueError(
+                    f"{name}={tuple(values)} has {len(values)} entries for {size} ranks. "
+                    f"Give one number, or one per rank."
+                )
+        return cls(tuple(low), tuple(high), multiple_of)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.minimum)
+
+    def in_units(self, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Bounds counted in units of `multiple_of`, shape `[size]` each; no limit is `total`."""
+        low = -(-np.asarray(self.minimum, dtype=np.int64) // self.multiple_of)
+        high = np.asarray([total if m is None else m for m in self.maximum], dtype=np.int64)
+        return low, np.minimum(high, max(total, 0)) // self.multiple_of
+
+    def check(self, total: int) -> None:
+        """Raises ValueError unless some plan within the bounds has `total` samples."""
+        if total < 0:
+            raise ValueError(f"global_batch_size={total} must not be negative.")
+        if total % self.multiple_of:
+            raise ValueError(
+                f"global_batch_size={total} is not a multiple of multiple_of={self.multiple_of}: "
+                f"local batch sizes that are multiples of it cannot sum to it. "
+                f"Use global_batch_size={total - total % self.multiple_of} or "
+                f"{total + self.multiple_of - total % self.multiple_of}."
+            )
+        low, high = self.in_units(total)
+        least, most = (int(units.sum()) * self.multiple_of for units in (low, high))
+        step = f" in multiples of {self.multiple_of}" if self.multiple_of > 1 else ""
+        if least > total:
+            raise ValueError(
+                f"min_batch_size={_shown(self.minimum)}{step} needs at least {least} samples a "
+                f"step but global_batch_size={total}.\n"
+                f"Lower a bound or raise global_batch_size."
+            )
+        if np.any(low > high):
+            rank = int(np.argmax(low > high))
+            raise ValueError(
+                f"Rank {rank} has no multiple of {self.multiple_of} between its "
+                f"min_batch_size={self.minimum[rank]} and max_batch_size={self.maximum[rank]}. "
+                f"Widen its bounds."
+            )
+        if most < total:
+            raise ValueError(
+                f"max_batch_size={_shown(self.maximum)}{step} allows at most {most} samples a "
+                f"step but global_batch_size={total}.\n"
+                f"Every sample of the global batch needs a rank. "
+                f"Raise a bound or lower global_batch_size."
+            )
+
+
+def _shown(values: Sequence[int | None], most: int = 16) -> str:
+    text = ", ".join(str(value) for value in values[:most])
+    return f"({text}{', ...' if len(values) > most else ''})"

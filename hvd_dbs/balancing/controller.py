@@ -1,0 +1,217 @@
+"""Turns one round of measurements into one decision: the same in a job and in a simulation."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.bounds import Bounds
+from hvd_dbs.balancing.curves import TimeCurves
+from hvd_dbs.balancing.measurement import Measurement
+from hvd_dbs.balancing.plan import Decision, Plan, Problem
+from hvd_dbs.balancing.solvers.solver import SolverState
+from hvd_dbs.balancing.strategies import Strategy
+from hvd_dbs.balancing.time_models.time_model import ModelState
+
+_LOGGER = logging.getLogger(__name__)
+
+MOST_SPEED_RATIO = 1e5
+"""Ranks of one job that seem to differ by more than this were not measured but miscounted."""
+
+
+class Controller:
+    """The plan in force, and how the next one is found.
+
+    A round has three calls. Each rank folds what it measured into its own time model and gets a
+    record of fixed size (`observe`). Rank 0, given the records of all ranks, decides (`decide`).
+    The others take over its plan (`adopt`). No clock, no randomness, no communication here.
+
+    Args:
+        strategy: Model, solver, guards and cadence.
+        global_batch_size: Samples of all ranks in a step.
+        bounds: Allowed local batch sizes; their number is the number of ranks.
+        num_rows: Ranks whose time models are kept here: 1 in a running job, all in a simulation.
+
+    Raises:
+        ValueError: If no plan within the bounds sums to `global_batch_size`.
+
+    Example:
+        >>> from hvd_dbs.balancing import strategies
+        >>> controller = Controller(strategies.dbs(), 96, Bounds.of(2, minimum=1), num_rows=2)
+        >>> records = controller.observe(Measurement.of([48, 48], [0.1, 0.2]))
+        >>> controller.decide(records).plan.batch_sizes
+        (64, 32)
+    """
+
+    def __init__(
+        self, strategy: Strategy, global_batch_size: int, bounds: Bounds, num_rows: int = 1
+    ) -> None:
+        self.strategy = strategy
+        self.global_batch_size = global_batch_size
+        self.bounds = bounds
+        self.plan = Plan.proportional(global_batch_size, strategy.start_shares(bounds.size), bounds)
+        self._model_state: ModelState = strategy.model.init(num_rows) if strategy.model else {}
+        self._solver_state: SolverState = strategy.solver.init() if strategy.solver else {}
+        self._model_failed = False
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.bounds.size
+
+    def observe(self, measurement: Measurement) -> NDArray[np.float64]:
+        """Folds a round into the time models of the ranks kept here.
+
+        A model that fails is reported once and says "unknown" in that round: balancing never
+        ends the training.
+
+        Returns:
+            Records for rank 0, shape `[num_rows, record_size]`; width 0 if nothing is decided.
+        """
+        model = self.strategy.model
+        num_rows = len(measurement.batch_sizes)
+        if model is None:
+            return np.zeros((num_rows, 0))
+        try:
+            with np.errstate(all="ignore"):
+                self._model_state = model.update(self._model_state, measurement)
+                return model.record(self._model_state)
+        except Exception as error:  # Whatever a model meets, the plan is kept.
+            if not self._model_failed:
+                _LOGGER.warning("time model failed (%r); the plan is kept meanwhile", error)
+            self._model_failed = True
+            return np.full((num_rows, model.record_size), np.nan)
+
+    def decide(self, records: NDArray[np.float64]) -> Decision:
+        """Decides from the records of all ranks, shape `[size, record_size]`. For rank 0.
+
+        Whatever is wrong with the records or the solver, the answer is a valid plan.
+        """
+        decision = self._decide(records)
+        self.plan = decision.plan
+        return decision
+
+    def adopt(self, plan: Plan) -> None:
+        """Takes over the plan that rank 0 decided on.
+
+        Raises:
+            ValueError: If its number of ranks or its sum is not this job's.
+        """
+        if (plan.size, plan.global_batch_size) != (self.size, self.global_batch_size):
+            raise ValueError(
+                f"plan {plan} is for {plan.size} ranks and {plan.global_batch_size} samples; "
+                f"expected {self.size} ranks and {self.global_batch_size} samples."
+            )
+        self.plan = plan
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plan, models' and solver's memory as plain JSON data."""
+        return {
+            "strategy": self.strategy.name,
+            "batch_sizes": list(self.plan.batch_sizes),
+            "model": {name: _plain(rows) for name, rows in self._model_state.items()},
+            "solver": self._solver_state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from a `state_dict`; nothing is changed unless all of it fits.
+
+        Raises:
+            ValueError: If it is another strategy's, or of another number of ranks or samples.
+        """
+        if state.get("strategy") != self.strategy.name:
+            raise ValueError(
+                f"state of strategy {state.get('strategy')!r} given to strategy "
+                f"{self.strategy.name!r}. Make the Balancer with the strategy it was saved with."
+            )
+        model_state = {
+            name: np.asarray(rows, dtype=np.float64) for name, rows in state["model"].items()
+        }
+        expected = {name: rows.shape for name, rows in self._model_state.items()}
+        given = {name: rows.shape for name, rows in model_state.items()}
+        if given != expected:
+            raise ValueError(f"state has model arrays of shapes {given}; expected {expected}.")
+        self.adopt(Plan(tuple(int(samples) for samples in state["batch_sizes"])))
+        self._model_state = model_state
+        self._solver_state = dict(state["solver"])
+
+    def _decide(self, records: NDArray[np.float64]) -> Decision:
+        model, solver = self.strategy.model, self.strategy.solver
+        if model is None or solver is None:
+            return self._keep("this strategy never changes its plan")
+        try:
+            with np.errstate(all="ignore"):
+                curves = model.curves(records)
+                doubt = _doubt(curves, self.plan)
+                if doubt:
+                    return self._keep(doubt, warning=True)
+                problem = Problem(self.global_batch_size, self.bounds, self.plan)
+                proposal, solver_state = solver.solve(self._solver_state, problem, curves)
+                before = _step_seconds(curves, self.plan)
+                after = _step_seconds(curves, proposal.plan)
+        except Exception as error:  # Whatever a solver meets, the plan is kept.
+            return self._keep(f"the solver failed: {error!r}", warning=True)
+        self._check(proposal.plan)
+        self._solver_state = solver_state
+        if proposal.plan == self.plan:
+            seen = f"step {_milliseconds(before)}"
+            return Decision(self.plan, False, f"kept: {proposal.reason or seen}", (before, after))
+        slowest = int(np.argmax(curves.seconds(_floats(self.plan))))
+        reason = (
+            f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
+            f"rank {slowest} was slowest"
+        )
+        if proposal.reason:
+            reason = f"{reason}; {proposal.reason}"
+        return Decision(proposal.plan, True, reason, (before, after))
+
+    def _keep(self, reason: str, warning: bool = False) -> Decision:
+        return Decision(self.plan, False, f"kept: {reason}", warning=warning)
+
+    def _check(self, plan: Plan) -> None:
+        """Invariant 1; a solver that breaks it is a defect and ends the job."""
+        low, high = self.bounds.in_units(self.global_batch_size)
+        units, rest = np.divmod(np.asarray(plan.batch_sizes), self.bounds.multiple_of)
+        within = plan.size == self.size and bool(np.all((low <= units) & (units <= high)))
+        if not within or np.any(rest) or plan.global_batch_size != self.global_batch_size:
+            raise RuntimeError(
+                f"strategy {self.strategy.name!r} proposed {plan} outside of its bounds "
+                f"{self.bounds} or with another sum than {self.global_batch_size}. "
+                f"This is a defect of the solver."
+            )
+
+
+def _doubt(curves: TimeCurves, plan: Plan) -> str:
+    """Why these curves cannot be acted on; empty if they can."""
+    unknown = np.flatnonzero(~curves.known)
+    if unknown.size:
+        ranks = ", ".join(str(rank) for rank in unknown[:8]) + (", ..." if unknown.size > 8 else "")
+        return f"no usable timing of rank {ranks}"
+    batch_sizes = np.maximum(_floats(plan), 1.0)
+    speeds = batch_sizes / curves.seconds(batch_sizes)
+    if speeds.max() > MOST_SPEED_RATIO * speeds.min():
+        return (
+            f"rank {int(np.argmin(speeds))} would be {speeds.max() / speeds.min():.0f} times "
+            f"slower than rank {int(np.argmax(speeds))}, which is not believed"
+        )
+    return ""
+
+
+def _step_seconds(curves: TimeCurves, plan: Plan) -> float:
+    return float(np.max(curves.seconds(_floats(plan))))
+
+
+def _floats(plan: Plan) -> NDArray[np.float64]:
+    return np.asarray(plan.batch_sizes, dtype=np.float64)
+
+
+def _plain(rows: NDArray[np.float64]) -> list[Any]:
+    """Nested lists in which an unknown value is None, since JSON has no NaN."""
+    return np.where(np.isnan(rows), None, rows.astype(object)).tolist()
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms"

@@ -1,0 +1,116 @@
+"""Who processes how many samples in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.apportionment import apportion
+from hvd_dbs.balancing.bounds import Bounds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The local batch sizes of all ranks.
+
+    Attributes:
+        batch_sizes: Samples by rank in a full step, shape `[size]`.
+
+    Example:
+        >>> plan = Plan((64, 128))
+        >>> plan.global_batch_size, plan.shares
+        (192, (0.3333333333333333, 0.6666666666666666))
+    """
+
+    batch_sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.batch_sizes:
+            raise ValueError("A plan needs at least one rank.")
+        for rank, batch_size in enumerate(self.batch_sizes):
+            if batch_size < 0:
+                raise ValueError(f"batch_size={batch_size} of rank {rank} must not be negative.")
+        if self.global_batch_size == 0:
+            raise ValueError("A plan needs at least one sample a step.")
+
+    @classmethod
+    def proportional(
+        cls, global_batch_size: int, shares: Sequence[float] | NDArray[np.float64], bounds: Bounds
+    ) -> Plan:
+        """The plan within `bounds` that is nearest to `shares`, shape `[size]`.
+
+        Raises:
+            ValueError: If no plan within the bounds has that sum.
+        """
+        return cls(
+            apportion(
+                global_batch_size,
+                shares,
+                minimum=bounds.minimum,
+                maximum=bounds.maximum,
+                multiple_of=bounds.multiple_of,
+            )
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.batch_sizes)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples that all ranks process in a full step."""
+        return sum(self.batch_sizes)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Each rank's part of the global batch."""
+        return tuple(batch_size / self.global_batch_size for batch_size in self.batch_sizes)
+
+    def __str__(self) -> str:
+        """The batch sizes; the largest plans are cut in the middle."""
+        sizes = [str(batch_size) for batch_size in self.batch_sizes]
+        if len(sizes) > 16:
+            sizes = [*sizes[:8], "...", *sizes[-4:]]
+        return f"[{', '.join(sizes)}]"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a solver has to respect: the sum, the bounds, and where it starts from.
+
+    Attributes:
+        global_batch_size: The sum of every plan.
+        bounds: Allowed local batch sizes.
+        current: The plan in force.
+    """
+
+    global_batch_size: int
+    bounds: Bounds
+    current: Plan
+
+    def apportion(self, shares: Sequence[float] | NDArray[np.float64]) -> Plan:
+        """The plan within the bounds that is nearest to `shares`, shape `[size]`."""
+        return Plan.proportional(self.global_batch_size, shares, self.bounds)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A new plan or "keep", and why.
+
+    Attributes:
+        plan: The plan from now on.
+        changed: Whether it differs from the plan before.
+        reason: What was seen and what is expected, one line.
+        predicted_seconds: Predicted step time of the plan before and of this one; NaN if unknown.
+        warning: Whether something is wrong that the user should know of.
+    """
+
+    plan: Plan
+    changed: bool
+    reason: str
+    predicted_seconds: tuple[float, float] = (float("nan"), float("nan"))
+    warning: bool = False

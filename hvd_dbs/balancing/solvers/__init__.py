@@ -1,0 +1,1 @@
+"""From time curves to a plan; one method a file."""

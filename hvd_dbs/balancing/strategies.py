@@ -1,0 +1,123 @@
+"""The methods by name: each is a choice of model, solver and cadence, not a code path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from hvd_dbs.balancing.solvers.proportional import Proportional
+from hvd_dbs.balancing.solvers.solver import Solver
+from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.balancing.time_models.time_model import TimeModel
+
+Cadence = str | int | None
+"""When decisions fall: "epoch", a number of steps, or None for never."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a job is balanced.
+
+    Attributes:
+        name: What logs and reports call it.
+        ratios: The split to start from, by rank; None starts even.
+        model: Rank-local time model; None if nothing is ever decided.
+        solver: Solver on rank 0, with its guards around it; None likewise.
+        every: "epoch", a number of steps, or None for never.
+    """
+
+    name: str
+    ratios: tuple[float, ...] | None = None
+    model: TimeModel | None = None
+    solver: Solver | None = None
+    every: Cadence = None
+
+    def __post_init__(self) -> None:
+        if (self.model is None) != (self.solver is None):
+            raise ValueError(f"Strategy {self.name!r} needs both a model and a solver, or neither.")
+        if (self.model is None) != (self.every is None):
+            raise ValueError(
+                f"every={self.every!r} does not fit strategy {self.name!r}: a strategy that "
+                f"measures needs a cadence, one that does not has none."
+            )
+        whole = isinstance(self.every, int) and not isinstance(self.every, bool)
+        if not (self.every in (None, "epoch") or (whole and int(self.every or 0) >= 1)):
+            raise ValueError(
+                f'every={self.every!r} must be "epoch", a number of steps from 1 on, or None for '
+                f"the strategy's own."
+            )
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same for equal strategies in two processes."""
+        parts = (type(self.model).__name__, type(self.solver).__name__)
+        return (self.name, self.ratios, self.every, *parts)
+
+    def start_shares(self, size: int) -> tuple[float, ...]:
+        """Shares to start from, shape `[size]`.
+
+        Raises:
+            ValueError: If ratios are given for another number of ranks.
+        """
+        if self.ratios is None:
+            return (1.0,) * size
+        if len(self.ratios) != size:
+            raise ValueError(
+                f"strategy={self.name!r} has {len(self.ratios)} ratios {self.ratios} but the job "
+                f"has {size} ranks. Give one ratio per rank."
+            )
+        return self.ratios
+
+
+def even() -> Strategy:
+    """The same number of samples for every rank, whatever their speed."""
+    return Strategy("even")
+
+
+def static(ratios: Sequence[float]) -> Strategy:
+    """A fixed split in the ratios given, one per rank.
+
+    Raises:
+        ValueError: If a ratio is not a positive number.
+    """
+    if not ratios or not all(0 < ratio < float("inf") for ratio in ratios):
+        raise ValueError(f"ratios={tuple(ratios)} must be positive numbers, one per rank.")
+    return Strategy("static", ratios=tuple(float(ratio) for ratio in ratios))
+
+
+def dbs() -> Strategy:
+    """Once per epoch, in proportion to the speeds of the last epoch.
+
+    References:
+        Ye et al., "DBS: Dynamic Batch Size For Distributed Deep Neural Network Training",
+        2020, arXiv 2007.11831.
+    """
+    return Strategy("dbs", model=LastRound(), solver=Proportional(), every="epoch")
+
+
+PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType({"even": even, "dbs": dbs})
+"""Strategies that need no arguments, by name."""
+
+
+def resolve(strategy: str | Strategy, every: Cadence = None) -> Strategy:
+    """The strategy that a user named, with the user's cadence if one is given.
+
+    Raises:
+        ValueError: If the name is unknown or the cadence impossible.
+        TypeError: If it is neither a name nor a Strategy.
+    """
+    if isinstance(strategy, str):
+        if strategy == "static":
+            raise ValueError(
+                'strategy="static" needs ratios. Use strategy=strategies.static([2, 1, 1]).'
+            )
+        if strategy not in PRESETS:
+            raise ValueError(
+                f"strategy={strategy!r} is unknown. Known: {', '.join(sorted(PRESETS))}, and "
+                f"strategies.static(ratios)."
+            )
+        strategy = PRESETS[strategy]()
+    if not isinstance(strategy, Strategy):
+        raise TypeError(f"strategy={strategy!r} must be a preset's name or a Strategy.")
+    return strategy if every is None else replace(strategy, every=every)

@@ -1,0 +1,1 @@
+"""Rank-local models of step time; one method a file."""

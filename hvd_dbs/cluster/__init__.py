@@ -1,0 +1,1 @@
+"""The running job: who is in it and how its ranks talk."""

@@ -1,0 +1,1 @@
+"""tf.data pipelines over the windows of `sampling`."""

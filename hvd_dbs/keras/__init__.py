@@ -1,0 +1,40 @@
+"""Horovod's Keras interface on Keras 3, with balanced batch sizes.
+
+Use it in place of `horovod.tensorflow.keras`.
+"""
+
+from horovod.tensorflow.keras import (
+    Average,
+    Compression,
+    ProcessSet,
+    Sum,
+    add_process_set,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+
+from hvd_dbs.balancer import Balancer
+from hvd_dbs.balancing import strategies
+from hvd_dbs.keras import callbacks
+from hvd_dbs.keras.optimizer import DistributedOptimizer

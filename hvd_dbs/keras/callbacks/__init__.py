@@ -1,0 +1,11 @@
+"""Keras callbacks for Horovod jobs."""
+
+from hvd_dbs.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
+from hvd_dbs.keras.callbacks.dynamic_batch_size import DynamicBatchSizeCallback
+from hvd_dbs.keras.callbacks.metric_average import MetricAverageCallback
+
+__all__ = [
+    "BroadcastGlobalVariablesCallback",
+    "DynamicBatchSizeCallback",
+    "MetricAverageCallback",
+]

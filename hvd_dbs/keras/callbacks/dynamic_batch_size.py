@@ -1,0 +1,79 @@
+"""Connects a balancer to Keras's training loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from hvd_dbs.cluster import collective as job
+
+if TYPE_CHECKING:
+    from hvd_dbs.balancer import Balancer
+
+
+class DynamicBatchSizeCallback(keras.callbacks.Callback):
+    """Tells the balancer where training stands and lets it decide when a round is over.
+
+    Args:
+        balancer: The balancer that made the data set and that the optimizer was given.
+    """
+
+    def __init__(self, balancer: Balancer) -> None:
+        super().__init__()
+        self._balancer = balancer
+        self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Checks that model, data set and balancer belong together, on all ranks."""
+        error: Exception | None = None
+        try:
+            self._check()
+        except (ValueError, RuntimeError) as caught:
+            error = caught
+        job.raise_together(self._balancer.collective, error)
+        self._balancer.begin_training()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Opens the epoch for the data set, with the plan in force."""
+        self._balancer.begin_epoch(epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Remembers metrics and statistics before a step in which this rank only fills in."""
+        is_last = batch == self._balancer.num_steps - 1
+        if is_last and self._balancer.samples_in_step(batch) == 0:
+            variables = self.model.non_trainable_variables + self.model.metrics_variables
+            self._before_filling = [(v.value, tf.identity(v.value)) for v in variables]
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Takes back what samples that do not count have left in metrics and statistics."""
+        for variable, value in self._before_filling:
+            variable.assign(value)
+        self._before_filling = []
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Keeps a validation out of the measured steps."""
+        self._balancer.clock.restart()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Lets all ranks decide on the plan of the next epoch."""
+        self._balancer.end_epoch()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Lets go of the data set."""
+        self._balancer.end_training()
+
+    def _check(self) -> None:
+        if getattr(self.model.optimizer, "balancer", None) is not self._balancer:
+            raise ValueError(
+                "The model's optimizer does not weigh gradients by this balancer. Compile with "
+                "optimizer=hvd.DistributedOptimizer(..., balancer=balancer)."
+            )
+        given, expected = self.params.get("steps"), self._balancer.num_steps
+        if given != expected:
+            raise ValueError(
+                f"fit runs {given} steps an epoch but the balancer's data set has {expected}. "
+                f"Give fit the data set of balancer.dataset, mapped but not batched, filtered or "
+                f"repeated, and leave out steps_per_epoch."
+            )

@@ -1,0 +1,141 @@
+"""An optimizer that applies the mean gradient of all ranks, on Keras 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import horovod.tensorflow as hvd
+import keras
+import tensorflow as tf
+
+from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
+
+if TYPE_CHECKING:
+    from hvd_dbs.balancer import Balancer
+
+_HOROVOD_DEFAULTS: dict[str, Any] = {
+    "device_dense": "",
+    "device_sparse": "",
+    "gradient_predivide_factor": 1.0,
+    "op": hvd.Average,
+    "backward_passes_per_step": 1,
+    "average_aggregated_gradients": False,
+    "num_groups": 0,
+    "groups": None,
+    "scale_local_gradients": True,
+}
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: keras.optimizers.Optimizer,
+    name: str | None = None,
+    *,
+    balancer: Balancer | None = None,
+    compression: Any = hvd.Compression.none,
+    sparse_as_dense: bool = False,
+    process_set: hvd.ProcessSet = hvd.global_process_set,
+    **horovod_options: Any,
+) -> keras.optimizers.Optimizer:
+    """Makes `optimizer` apply the mean gradient of all ranks.
+
+    The gradients are reduced before clipping, weight decay, moving averages and gradient
+    accumulation, all of which Keras does in `apply`. Under the `mixed_float16` policy the
+    optimizer is wrapped in a `LossScaleOptimizer` here, outside of which gradients are reduced:
+    so all ranks see the same overflows and skip the same steps.
+
+    Args:
+        optimizer: A Keras 3 optimizer that is not built yet.
+        name: Name of the optimizer; None keeps its own.
+        balancer: Weighs each rank's gradient by its samples in the step; None: equal weights.
+        compression: Horovod's compression for the way over the network.
+        sparse_as_dense: Whether sparse gradients are made dense before they are reduced.
+        process_set: The ranks that take part.
+        **horovod_options: Horovod's other options, accepted with their default values.
+
+    Returns:
+        An optimizer of the same class and settings; a model saved with it loads in plain Keras.
+
+    Raises:
+        TypeError: If it is not a Keras 3 optimizer, or an option is unknown.
+        ValueError: If it is distributed or built already, or an option cannot be honoured.
+    """
+    _check(optimizer, horovod_options)
+    if keras.mixed_precision.dtype_policy().name == "mixed_float16" and not isinstance(
+        optimizer, keras.optimizers.LossScaleOptimizer
+    ):
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    config = optimizer.get_config()
+    if name is not None:
+        config["name"] = name
+    base = type(optimizer)
+    # The name and module of the class it extends, so that Keras saves it as that class.
+    derived = type(
+        base.__name__, (_Distributed, base), {"__module__": base.__module__, "__doc__": base.__doc__}
+    )
+    distributed = derived.from_config(config)
+    reducer = GradientReducer(
+        balancer,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        process_set=process_set,
+    )
+    object.__setattr__(distributed, "_hvd_dbs_reducer", reducer)  # Nothing for Keras to track.
+    return distributed
+
+
+class _Distributed:
+    """Mixed in before an optimizer class: reduces gradients, then applies them."""
+
+    _hvd_dbs_reducer: GradientReducer
+
+    @property
+    def balancer(self) -> Balancer | None:
+        """The balancer that the gradients are weighted by."""
+        return self._hvd_dbs_reducer.balancer
+
+    def apply(
+        self,
+        grads: list[tf.Tensor | tf.IndexedSlices | None],
+        trainable_variables: list[keras.Variable] | None = None,
+    ) -> None:
+        """Applies the mean over all ranks of these local gradients."""
+        if _inside_condition():
+            raise ValueError(
+                "The optimizer is asked to reduce gradients under a condition that can differ "
+                "between ranks, and the ranks would wait for each other for ever. With loss "
+                "scaling, wrap it the other way round: "
+                "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))."
+            )
+        reduced = self._hvd_dbs_reducer(list(grads))
+        super().apply(reduced, trainable_variables)  # type: ignore[misc]
+
+
+def _inside_condition() -> bool:
+    """Whether what is traced now is a branch of a condition."""
+    if tf.executing_eagerly():
+        return False
+    return "cond" in tf.compat.v1.get_default_graph().name.rpartition("/")[2].lower()
+
+
+def _check(optimizer: Any, horovod_options: dict[str, Any]) -> None:
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise TypeError(
+            f"optimizer is a {type(optimizer).__module__}.{type(optimizer).__name__}; expected a "
+            f"Keras 3 optimizer such as keras.optimizers.SGD(0.1)."
+        )
+    if isinstance(optimizer, _Distributed):
+        raise ValueError("optimizer is distributed already; give DistributedOptimizer a plain one.")
+    if optimizer.built:
+        raise ValueError(
+            "optimizer is built already and its state would be lost. Make it distributed before "
+            "the model is compiled or trained."
+        )
+    for option, value in horovod_options.items():
+        if option not in _HOROVOD_DEFAULTS:
+            raise TypeError(f"DistributedOptimizer has no option {option!r}.")
+        if value != _HOROVOD_DEFAULTS[option]:
+            hint = {
+                "backward_passes_per_step": "Use gradient_accumulation_steps of the Keras optimizer.",
+                "op": "Gradients are averaged; scale the learning rate instead of summing them.",
+            }.get(option, "Leave it out.")
+            raise ValueError(f"{option}={value!r} is not supported on Keras 3. {hint}")

@@ -1,0 +1,1 @@
+"""Horovod's TensorFlow interface, with weighted averages for uneven batches."""

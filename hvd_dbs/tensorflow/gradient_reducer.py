@@ -1,0 +1,64 @@
+"""From a rank's own gradients to the exact mean over all ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
+
+if TYPE_CHECKING:
+    from hvd_dbs.balancer import Balancer
+
+
+class GradientReducer:
+    """Reduces the gradients of each step; with a balancer, weighted by samples and timed.
+
+    Args:
+        balancer: Knows this rank's samples in each step; None gives every rank the weight 1.
+        compression: Horovod's compression for the way over the network.
+        sparse_as_dense: Whether IndexedSlices are made dense before they are reduced.
+        process_set: The ranks that take part.
+    """
+
+    def __init__(
+        self,
+        balancer: Balancer | None = None,
+        *,
+        compression: Any = hvd.Compression.none,
+        sparse_as_dense: bool = False,
+        process_set: hvd.ProcessSet = hvd.global_process_set,
+    ) -> None:
+        self.balancer = balancer
+        self._sparse_as_dense = sparse_as_dense
+        self._options = {"compression": compression, "process_set": process_set}
+
+    def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
+        """The weighted means of the gradients of one step; in the graph, once a step."""
+        if self._sparse_as_dense:
+            gradients = [
+                tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+                for gradient in gradients
+            ]
+        if self.balancer is None:
+            return weighted_allreduce(gradients, 1.0, **self._options)
+        clock = self.balancer.clock
+        if not tf.executing_eagerly():
+            clock.restart()  # The step that traces is not a typical one.
+        num_samples = self.balancer.advance_step()
+        ready = clock.ready(_present(gradients))
+        # A share keeps half-precision products in range where a count would not.
+        weight = tf.cast(num_samples, tf.float32) / self.balancer.global_batch_size
+        reduced = weighted_allreduce(gradients, weight, **self._options)
+        clock.back(ready, _present(reduced), num_samples)
+        return reduced
+
+
+def _present(gradients: Tensors) -> list[tf.Tensor]:
+    return [
+        gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+        for gradient in gradients
+        if gradient is not None
+    ]
