@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _LOGGER = logging.getLogger(__name__)
 
+FIRST_ROUND_STEPS = 5
+"""Steps of a round where the cadence is "automatic" and nobody has asked for another number."""
+
 MOST_SPEED_RATIO = 1e5
 """Ranks of one job that seem to differ by more than this were not measured but miscounted."""
 
@@ -27,7 +31,9 @@ class Controller:
 
     A round has three calls. Each rank folds what it measured into its own time model and gets a
     record of fixed size (`observe`). Rank 0, given the records of all ranks, decides (`decide`).
-    The others take over its plan (`adopt`). No clock, no randomness, no communication here.
+    The others take over its plan (`adopt`). `steps_to_next` tells a driver after how many steps
+    the round ends; None: at the end of the epoch, or never. No clock, no randomness, no
+    communication here.
 
     Args:
         strategy: Model, solver, guards and cadence.
@@ -56,6 +62,7 @@ class Controller:
         self._model_state: ModelState = strategy.model.init(num_rows) if strategy.model else {}
         self._solver_state: SolverState = strategy.solver.init() if strategy.solver else {}
         self._model_failed = False
+        self.steps_to_next = self._due(None)
 
     @property
     def size(self) -> int:
@@ -92,10 +99,11 @@ class Controller:
         """
         decision = self._decide(records)
         self.plan = decision.plan
-        return decision
+        self.steps_to_next = self._due(decision.steps_to_next)
+        return replace(decision, steps_to_next=self.steps_to_next)
 
-    def adopt(self, plan: Plan) -> None:
-        """Takes over the plan that rank 0 decided on.
+    def adopt(self, plan: Plan, steps_to_next: int | None = None) -> None:
+        """Takes over the plan that rank 0 decided on, and when it wants to decide again.
 
         Raises:
             ValueError: If its number of ranks or its sum is not this job's.
@@ -106,12 +114,14 @@ class Controller:
                 f"expected {self.size} ranks and {self.global_batch_size} samples."
             )
         self.plan = plan
+        self.steps_to_next = self._due(steps_to_next)
 
     def state_dict(self) -> dict[str, Any]:
         """Plan, models' and solver's memory as plain JSON data."""
         return {
             "strategy": self.strategy.name,
             "batch_sizes": list(self.plan.batch_sizes),
+            "steps_to_next": self.steps_to_next,
             "model": {name: _plain(rows) for name, rows in self._model_state.items()},
             "solver": self._solver_state,
         }
@@ -134,7 +144,8 @@ class Controller:
         given = {name: rows.shape for name, rows in model_state.items()}
         if given != expected:
             raise ValueError(f"state has model arrays of shapes {given}; expected {expected}.")
-        self.adopt(Plan(tuple(int(samples) for samples in state["batch_sizes"])))
+        plan = Plan(tuple(int(samples) for samples in state["batch_sizes"]))
+        self.adopt(plan, state.get("steps_to_next"))
         self._model_state = model_state
         self._solver_state = dict(state["solver"])
 
@@ -158,7 +169,14 @@ class Controller:
         self._solver_state = solver_state
         if proposal.plan == self.plan:
             seen = f"step {_milliseconds(before)}"
-            return Decision(self.plan, False, f"kept: {proposal.reason or seen}", (before, after))
+            reason = f"kept: {proposal.reason or seen}"
+            return Decision(
+                self.plan,
+                False,
+                reason,
+                (before, after),
+                steps_to_next=proposal.steps_to_next,
+            )
         slowest = int(np.argmax(curves.seconds(_floats(self.plan))))
         reason = (
             f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
@@ -166,7 +184,15 @@ class Controller:
         )
         if proposal.reason:
             reason = f"{reason}; {proposal.reason}"
-        return Decision(proposal.plan, True, reason, (before, after))
+        return Decision(
+            proposal.plan, True, reason, (before, after), steps_to_next=proposal.steps_to_next
+        )
+
+    def _due(self, wish: int | None) -> int | None:
+        """Steps until the next decision; None where an epoch's end, or nothing, brings it."""
+        if self.strategy.every == "automatic":
+            return FIRST_ROUND_STEPS if wish is None else wish
+        return self.strategy.every if isinstance(self.strategy.every, int) else None
 
     def _keep(self, reason: str, warning: bool = False) -> Decision:
         return Decision(self.plan, False, f"kept: {reason}", warning=warning)
@@ -210,7 +236,10 @@ def _floats(plan: Plan) -> NDArray[np.float64]:
 
 def _plain(rows: NDArray[np.float64]) -> list[Any]:
     """Nested lists in which an unknown value is None, since JSON has no NaN."""
-    return np.where(np.isnan(rows), None, rows.astype(object)).tolist()
+    plain = rows.astype(object)
+    plain[~np.isfinite(rows)] = None
+    nested: list[Any] = plain.tolist()
+    return nested
 
 
 def _milliseconds(seconds: float) -> str:

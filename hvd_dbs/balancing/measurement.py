@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,49 +13,73 @@ MOST_SECONDS = 1e6
 """A step that took longer (eleven days) is a broken clock, not a slow machine."""
 
 
+Rows: TypeAlias = Sequence[float] | NDArray[np.float64]
+"""One number per rank."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One round of some ranks: a running job holds one row (its own), the simulator all.
 
+    Each field has shape `[ranks]`. Only `batch_sizes` must be known; NaN elsewhere means unknown,
+    and a method that needs what is unknown does without it.
+
     Attributes:
-        batch_sizes: Samples a step in this round, shape `[ranks]`.
-        busy_seconds: Busy seconds a step, shape `[ranks]`; NaN where nothing was measured.
-        cpu_load: The host's processor use by others, 0 to 1, shape `[ranks]`; NaN: unknown.
-        memory_load: The host's memory in use, 0 to 1, shape `[ranks]`; NaN: unknown.
+        batch_sizes: Samples a step in this round.
+        busy_seconds: Busy seconds a step.
+        cpu_load: The host's processor use by others, 0 to 1.
+        memory_load: The host's memory in use, 0 to 1.
+        num_steps: Steps that `busy_seconds` is the mean of.
+        first_bucket_seconds: From the start of a step until the first bucket of gradients was
+            ready: forward pass and the first part of the backward pass.
+        overlap_seconds: Communication that can go on during the backward pass: of all buckets
+            but the last.
+        last_bucket_seconds: Communication of the last bucket, which nothing can hide.
     """
 
     batch_sizes: NDArray[np.float64]
     busy_seconds: NDArray[np.float64]
     cpu_load: NDArray[np.float64]
     memory_load: NDArray[np.float64]
+    num_steps: NDArray[np.float64]
+    first_bucket_seconds: NDArray[np.float64]
+    overlap_seconds: NDArray[np.float64]
+    last_bucket_seconds: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        shapes = {field.name: getattr(self, field.name).shape for field in fields(self)}
+        if any(shape != self.batch_sizes.shape or len(shape) != 1 for shape in shapes.values()):
+            raise ValueError(
+                f"A measurement needs one entry per rank in each field; given shapes {shapes}."
+            )
 
     @classmethod
-    def of(
-        cls,
-        batch_sizes: Sequence[float] | NDArray[np.float64],
-        busy_seconds: Sequence[float] | NDArray[np.float64],
-        cpu_load: Sequence[float] | NDArray[np.float64] | None = None,
-        memory_load: Sequence[float] | NDArray[np.float64] | None = None,
-    ) -> Measurement:
-        """A measurement from sequences; loads that are not given are unknown.
+    def of(cls, batch_sizes: Rows, busy_seconds: Rows, **others: Rows | None) -> Measurement:
+        """A measurement from sequences; fields that are not given are unknown.
 
         Raises:
             ValueError: If the sequences differ in length.
+            TypeError: If another keyword than a field's name is given.
 
         Example:
-            >>> Measurement.of([32, 32], [0.1, -1.0]).usable.tolist()
+            >>> Measurement.of([32, 32], [0.1, -1.0], cpu_load=[0.0, 0.5]).usable.tolist()
             [True, False]
         """
-        rows = [np.asarray(batch_sizes, dtype=np.float64)]
-        for values in (busy_seconds, cpu_load, memory_load):
-            given = np.full(rows[0].shape, np.nan) if values is None else values
-            rows.append(np.asarray(given, dtype=np.float64))
-        if any(row.shape != rows[0].shape or row.ndim != 1 for row in rows):
-            raise ValueError(
-                f"A measurement needs one entry per rank in each field; "
-                f"given shapes {[row.shape for row in rows]}."
+        names = [field.name for field in fields(cls)]
+        unknown = sorted(set(others) - set(names))
+        if unknown:
+            raise TypeError(
+                f"A measurement has no field {', '.join(unknown)}; its fields: {', '.join(names)}."
             )
-        return cls(*rows)
+        given = {"batch_sizes": batch_sizes, "busy_seconds": busy_seconds, **others}
+        shape = np.shape(batch_sizes)
+        rows = {}
+        for name in names:
+            values = given.get(name)
+            rows[name] = (
+                np.full(shape, np.nan) if values is None else np.asarray(values, dtype=np.float64)
+            )
+        return cls(**rows)
 
     @property
     def usable(self) -> NDArray[np.bool_]:

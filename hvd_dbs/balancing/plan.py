@@ -107,6 +107,8 @@ class Decision:
         reason: What was seen and what is expected, one line.
         predicted_seconds: Predicted step time of the plan before and of this one; NaN if unknown.
         warning: Whether something is wrong that the user should know of.
+        steps_to_next: Steps until the next decision, where the strategy's cadence is
+            "automatic"; None where it is fixed.
     """
 
     plan: Plan
@@ -114,3 +116,4 @@ class Decision:
     reason: str
     predicted_seconds: tuple[float, float] = (float("nan"), float("nan"))
     warning: bool = False
+    steps_to_next: int | None = None

@@ -12,7 +12,8 @@ from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.time_model import TimeModel
 
 Cadence = str | int | None
-"""When decisions fall: "epoch", a number of steps, or None for never."""
+"""When decisions fall: "epoch", a number of steps, "automatic" (each decision says when the next
+one is due), or None for never."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Strategy:
         ratios: The split to start from, by rank; None starts even.
         model: Rank-local time model; None if nothing is ever decided.
         solver: Solver on rank 0, with its guards around it; None likewise.
-        every: "epoch", a number of steps, or None for never.
+        every: "epoch", a number of steps, "automatic", or None for never.
     """
 
     name: str
@@ -42,10 +43,12 @@ class Strategy:
                 f"measures needs a cadence, one that does not has none."
             )
         whole = isinstance(self.every, int) and not isinstance(self.every, bool)
-        if not (self.every in (None, "epoch") or (whole and int(self.every or 0) >= 1)):
+        if not (
+            self.every in (None, "epoch", "automatic") or (whole and int(self.every or 0) >= 1)
+        ):
             raise ValueError(
-                f'every={self.every!r} must be "epoch", a number of steps from 1 on, or None for '
-                f"the strategy's own."
+                f'every={self.every!r} must be "epoch", a number of steps from 1 on, "automatic", '
+                f"or None for the strategy's own."
             )
 
     @property

@@ -19,10 +19,13 @@ class Proposal:
     Attributes:
         plan: The plan to use from now on.
         reason: What only the solver knows: why it keeps the plan, what it holds back. May be "".
+        steps_to_next: Steps after which it wants to be asked again; None: no wish. Heard where
+            the strategy's cadence is "automatic".
     """
 
     plan: Plan
     reason: str = ""
+    steps_to_next: int | None = None
 
 
 class Solver(Protocol):
