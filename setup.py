@@ -99,11 +99,23 @@ class CMakeBuild(build_ext):
             raise CompileError(f"cannot build the native library: {error}. {way_out}") from error
 
         destination = Path(self.get_ext_fullpath(ext.name))
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed into place: a running process may have the old library mapped.
-        temporary = destination.with_name(f".{destination.name}.{os.getpid()}")
-        shutil.copy2(build_folder / destination.name, temporary)
-        temporary.replace(destination)
+        put_in_place(build_folder / destination.name, destination)
+
+    def copy_extensions_to_source(self) -> None:
+        """Puts the built library into the source tree, for an editable install."""
+        for ext in self.extensions:
+            name = self.get_ext_filename(ext.name)
+            built = Path(self.build_lib) / name
+            if built.exists() or not ext.optional:
+                put_in_place(built, ROOT / name)
+
+
+def put_in_place(source: Path, destination: Path) -> None:
+    """Copies a file so that a process that has the old one mapped keeps it."""
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    temporary = destination.with_name(f".{destination.name}.{os.getpid()}")
+    shutil.copy2(source, temporary)
+    temporary.replace(destination)
 
 
 def tensorflow_version() -> str:

@@ -268,6 +268,8 @@ install_hvd_dbs() {
   # Found first by the build: the cmake and ninja of .venv.
   export PATH=$venv/bin:$PATH CXX=$compiler
   export HVD_DBS_BUILD_OP=$build_op HVD_DBS_CMAKE_ARGS=$cmake_arguments
+  # A library from an earlier run would be used although it is not wanted any more.
+  [[ $build_op == 1 ]] || rm -rf "$root/hvd_dbs/ops/_native"
   venv_pip install --verbose --no-build-isolation --constraint "$root/constraints.txt" \
     --editable "${root}[training,$variant,examples,plot,dev]"
   venv_pip check

@@ -2,7 +2,9 @@
 # Named steps that run once, for scripts/setup.sh to source.
 #
 # A step is done when its stamp holds its key, so a key must name everything that the step depends on.
-# The caller has set `root`, the repository, and sets these:
+# The caller has set this:
+: "${root:?must be the repository}"
+# And sets these:
 step_stamps=   # goes away together with what the steps made
 step_logs=     # one log per step
 step_seconds=  # how long each step took last time, kept across all checkouts
@@ -95,8 +97,10 @@ step() {
   set -e
   stop_heartbeat
   if ((status != 0)); then
-    echo "      failed after $((SECONDS - start)) s; the end of its log:" >&2
-    tail -n 25 "$log" | sed 's/^/      | /' >&2
+    # What went wrong first is rarely at the end.
+    echo "      failed after $((SECONDS - start)) s; errors in its log, then its end:" >&2
+    { grep -i -m 5 -E '(^|[^a-z_-])error:|^FAILED:' "$log" && echo "..." || true; } | sed 's/^/      | /' >&2
+    tail -n 15 "$log" | sed 's/^/      | /' >&2
     fail "$description: failed. The whole log: $log"
   fi
   write_file "$step_stamps/$name" "$key"
