@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Curves = TypeVar("_Curves", bound="RowCurves")
 
 
 class TimeCurves(Protocol):
@@ -23,7 +25,62 @@ class TimeCurves(Protocol):
 
 
 @dataclass(frozen=True)
-class AffineCurves:
+class Grid:
+    """The local batch sizes that are allowed, counted in units of `multiple_of`.
+
+    Attributes:
+        low: Fewest units, shape `[rows]`.
+        high: Most units, shape `[rows]`.
+        multiple_of: Samples in a unit.
+    """
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    multiple_of: int = 1
+
+    def take(self, rows: NDArray[np.intp]) -> Grid:
+        """The grid of some rows."""
+        return Grid(self.low[rows], self.high[rows], self.multiple_of)
+
+    def fit(self, samples: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The most units of at most `samples`, shape `[rows]`; `low - 1` where there are none."""
+        floor = np.floor(samples / self.multiple_of + 1e-9)
+        floor = np.nan_to_num(floor, nan=-1.0, posinf=2.0**62, neginf=-1.0)
+        return np.clip(floor, self.low - 1, self.high).astype(np.int64)
+
+
+@runtime_checkable
+class InvertibleCurves(TimeCurves, Protocol):
+    """Curves that can tell how much a rank finishes in a given time."""
+
+    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
+        """The most units of the grid that each rank finishes by the deadline.
+
+        Args:
+            deadline: Seconds.
+            grid: The batch sizes that count.
+
+        Returns:
+            max {u in grid: t_i(u) <= deadline}, shape `[rows]`; `grid.low - 1` where none is.
+        """
+        ...
+
+    def take(self, rows: NDArray[np.intp]) -> InvertibleCurves:
+        """The curves of some rows."""
+        ...
+
+
+class RowCurves:
+    """Base of curves that are a dataclass of arrays with one row per rank."""
+
+    def take(self: _Curves, rows: NDArray[np.intp]) -> _Curves:
+        """The curves of some rows."""
+        parts = {field.name: getattr(self, field.name)[rows] for field in fields(self)}  # type: ignore[arg-type]
+        return replace(self, **parts)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class AffineCurves(RowCurves):
     """t_i(b) = fixed_i + per_sample_i * b.
 
     Attributes:
@@ -43,3 +100,75 @@ class AffineCurves:
         """Which ranks' curves can be used, shape `[size]`."""
         finite = np.isfinite(self.fixed) & np.isfinite(self.per_sample)
         return finite & (self.fixed >= 0) & (self.per_sample > 0)
+
+    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
+        """The most units of the grid that each rank finishes by the deadline, `[size]`."""
+        return grid.fit((deadline - self.fixed) / self.per_sample)
+
+
+@dataclass(frozen=True)
+class OverlapCurves(RowCurves):
+    """The slower of two lines: with communication hidden behind computing, and sticking out.
+
+    f_i(b) = max(compute_i(b), first_bucket_i(b) + overlap_i).
+
+    Attributes:
+        compute: Seconds until a rank's own gradients are ready.
+        exposed: Seconds until its communication but the last bucket is done, were the rank to
+            wait for nobody: first bucket ready plus the overlappable communication.
+    """
+
+    compute: AffineCurves
+    exposed: AffineCurves
+
+    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds of each rank at its own batch size; shapes `[size]`."""
+        return np.maximum(self.compute.seconds(batch_sizes), self.exposed.seconds(batch_sizes))
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which ranks' curves can be used, shape `[size]`."""
+        return self.compute.known & self.exposed.known
+
+    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
+        """The most units of the grid that each rank finishes by the deadline, `[size]`."""
+        return np.minimum(
+            self.compute.units_within(deadline, grid), self.exposed.units_within(deadline, grid)
+        )
+
+    def take(self, rows: NDArray[np.intp]) -> OverlapCurves:
+        """The curves of some rows."""
+        return OverlapCurves(self.compute.take(rows), self.exposed.take(rows))
+
+
+@dataclass(frozen=True)
+class TableCurves(RowCurves):
+    """Curves known at each batch size, of any shape.
+
+    Attributes:
+        table: Seconds at 0, 1, ... samples, shape `[size, most + 1]`; NaN where that batch size
+            is not possible.
+    """
+
+    table: NDArray[np.float64]
+
+    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds of each rank at its own batch size; shapes `[size]`; NaN outside the table."""
+        columns = batch_sizes.astype(np.int64)
+        inside = (columns >= 0) & (columns < self.table.shape[1])
+        found = self.table[np.arange(len(columns)), np.where(inside, columns, 0)]
+        return np.where(inside, found, np.nan)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which ranks' curves can be used, shape `[size]`."""
+        return np.asarray(np.any(self.table > 0, axis=1))
+
+    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
+        """The most units of the grid that each rank finishes by the deadline, `[size]`."""
+        table = self.table[:, :: grid.multiple_of]
+        units = np.arange(table.shape[1])
+        allowed = (units >= grid.low[:, np.newaxis]) & (units <= grid.high[:, np.newaxis])
+        within = allowed & (table <= deadline)
+        last = table.shape[1] - 1 - np.argmax(within[:, ::-1], axis=1)
+        return np.where(np.any(within, axis=1), last, grid.low - 1)

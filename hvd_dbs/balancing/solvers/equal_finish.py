@@ -1,0 +1,161 @@
+"""The plan with the shortest step that the ranks' own time curves allow."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.curves import Grid, InvertibleCurves, TimeCurves
+from hvd_dbs.balancing.plan import Plan, Problem
+from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
+from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
+
+_MOST_HALVINGS = 100
+_ACCURACY = 1e-12
+_TO_THE_LEAST = 4096
+"""Batches of up to so many units are searched to the end where curves have holes."""
+
+
+class EqualFinish:
+    """min over plans of max_i t_i(b_i), for curves of any shape.
+
+    cap_i(T) = max {b within the bounds: t_i(b) <= T} never falls as T grows, so the smallest T
+    with sum(cap_i(T)) >= B is found by closing in on it; what is too much is given back while
+    every rank stays on a point with t_i <= T. For lines without bounds this is the closed form
+    T = (B + sum(a_i/c_i)) / sum(1/c_i), b_i = (T - a_i)/c_i, up to rounding.
+
+    Curves that are not `InvertibleCurves` are taken to be increasing.
+
+    References:
+        Nie, Maghakian, Liu, "Cannikin", 2024, arXiv 2402.05302, for the overlap-aware form.
+    """
+
+    def init(self) -> SolverState:
+        """No memory."""
+        return {}
+
+    def solve(
+        self, state: SolverState, problem: Problem, curves: TimeCurves
+    ) -> tuple[Proposal, SolverState]:
+        """The plan in which nobody could finish earlier without somebody finishing later."""
+        return Proposal(equal_finish(problem, curves)), state
+
+
+def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
+    """The plan with the shortest step by these curves.
+
+    Where no plan with that sum is found below the time of the plan in force, it is the plan in
+    force (nothing can be gained), as long as that one is allowed.
+
+    Args:
+        problem: The sum, the bounds, the plan in force.
+        curves: Seconds by rank, all of them known.
+
+    Example:
+        >>> from hvd_dbs.balancing.bounds import Bounds
+        >>> from hvd_dbs.balancing.curves import AffineCurves
+        >>> curves = AffineCurves(fixed=np.array([0.0, 1.0]), per_sample=np.array([1.0, 2.0]))
+        >>> problem = Problem(31, Bounds.of(2), Plan((16, 15)))
+        >>> equal_finish(problem, curves).batch_sizes
+        (21, 10)
+    """
+    unit = problem.bounds.multiple_of
+    grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
+    total = problem.global_batch_size // unit
+    inverse = curves if isinstance(curves, InvertibleCurves) else _Increasing(curves)
+    units = np.clip(np.asarray(problem.current.batch_sizes) // unit, grid.low, grid.high)
+    if units.sum() != total:
+        units = np.asarray(problem.apportion(np.maximum(units, 1)).batch_sizes) // unit
+    seconds = float(np.max(curves.seconds(units.astype(np.float64) * unit)))
+    bracket = _Bracket(inverse, grid, total, seconds)
+    bracket.close()
+    found = give_back(curves, grid, bracket.caps(), total, bracket.deadline)
+    if found is None and total <= _TO_THE_LEAST:
+        found = reach_sum(curves, grid, total, (bracket.low, seconds))
+    return Plan(tuple(((units if found is None else found) * unit).tolist()))
+
+
+class _Bracket:
+    """The smallest deadline that all samples can meet: above `low`, at most `deadline`."""
+
+    def __init__(self, curves: InvertibleCurves, grid: Grid, total: int, start: float) -> None:
+        self._curves, self._grid, self._total = curves, grid, total
+        self._rows = np.arange(grid.low.size)
+        self.low, self._caps_low = 0.0, grid.low - 1
+        self.deadline = start
+        self._caps = np.maximum(curves.units_within(start, grid), grid.low)
+        self._result = self._caps.copy()
+
+    def caps(self) -> NDArray[np.int64]:
+        """Most units by rank at the deadline, shape `[size]`."""
+        self._result[self._rows] = self._caps
+        return self._result
+
+    def close(self) -> None:
+        """Narrows until nothing fits in between."""
+        settled = int(self._result.sum()) - int(self._caps.sum())
+        for attempt in range(_MOST_HALVINGS):
+            above = settled + int(self._caps.sum()) - self._total
+            if above <= 0 or self.deadline - self.low <= _ACCURACY * self.deadline:
+                break
+            below = settled + int(np.maximum(self._caps_low, 0).sum()) - self._total
+            # The sum of caps is nearly a line: aim at its zero, but halve every third time.
+            part = -below / (above - below) if attempt % 3 and above > below else 0.5
+            deadline = self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
+            caps = self._curves.units_within(deadline, self._grid)
+            enough = settled + int(caps.sum()) >= self._total and np.all(caps >= self._grid.low)
+            if enough:
+                self.deadline, self._caps = deadline, caps
+            else:
+                self.low, self._caps_low = deadline, caps
+            moving = np.flatnonzero(self._caps != self._caps_low)
+            if 2 * moving.size < self._rows.size:
+                self.caps()
+                self._rows, self._caps = self._rows[moving], self._caps[moving]
+                self._caps_low = self._caps_low[moving]
+                self._curves, self._grid = self._curves.take(moving), self._grid.take(moving)
+                settled = int(self._result.sum()) - int(self._caps.sum())
+
+
+class _Increasing:
+    """The inverse of any increasing curves, by bisection on the batch size."""
+
+    def __init__(self, curves: TimeCurves) -> None:
+        self._of = curves
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        return self._of.known
+
+    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._of.seconds(batch_sizes)
+
+    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
+        full = len(self._of.known)
+        low, high = grid.low - 1, grid.high.copy()
+        if low.size != full:
+            raise ValueError(f"{low.size} rows asked of curves with {full}.")
+        while np.any(low < high):
+            middle = (low + high + 1) >> 1
+            meets = self._of.seconds(middle.astype(np.float64) * grid.multiple_of) <= deadline
+            low, high = np.where(meets, middle, low), np.where(meets, high, middle - 1)
+        return low
+
+    def take(self, rows: NDArray[np.intp]) -> _Increasing:
+        return _Increasing(_Rows(self._of, rows))
+
+
+class _Rows:
+    """Some rows of curves that only know all their rows."""
+
+    def __init__(self, curves: TimeCurves, rows: NDArray[np.intp]) -> None:
+        self._of, self._rows = curves, rows
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        return self._of.known[self._rows]
+
+    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        padded = np.ones(len(self._of.known))
+        padded[self._rows] = batch_sizes
+        return self._of.seconds(padded)[self._rows]
