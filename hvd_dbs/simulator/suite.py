@@ -1,0 +1,241 @@
+"""The scenario classes in which all presets are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.disturbances import (
+    Disturbance,
+    Drift,
+    FalseAlarms,
+    Join,
+    Leave,
+    Neighbour,
+    Pauses,
+    RandomNeighbours,
+    Thermal,
+)
+from hvd_dbs.simulator.rank_groups import AffineRanks, RankGroup, SaturatingRanks, SawtoothRanks
+from hvd_dbs.simulator.scenario import HostLoad, Noise, Scenario
+
+SAMPLES_PER_RANK = 32
+"""Mean local batch size of all suite scenarios."""
+
+SIZES = (4, 64, 1024, 16384)
+"""Numbers of ranks of the whole suite."""
+
+STEPS_PER_EPOCH = 20
+
+
+def num_steps(size: int) -> int:
+    """Steps of a suite run: fewer with many ranks, so that the suite takes minutes."""
+    return 400 if size <= 256 else 300 if size <= 4096 else 120
+
+
+def static_speeds(size: int) -> Scenario:
+    """Three kinds of machines, unequal for good."""
+    return _scenario("static speeds", size, ranks=_mixed(size))
+
+
+def on_off_neighbours(size: int) -> Scenario:
+    """Equal machines; other jobs come and go on an eighth of them."""
+    busy = _some(size, 8)
+    neighbours = RandomNeighbours(
+        ranks=busy, mean_quiet_steps=120, mean_busy_steps=60, least_slowdown=1.5, most_slowdown=3
+    )
+    return _scenario("on/off neighbours", size, disturbances=(neighbours,))
+
+
+def drift(size: int) -> Scenario:
+    """An eighth of unequal machines becomes slower by degrees, another eighth faster."""
+    steps, some = num_steps(size), _some(size, 4)
+    slower, faster = some[::2], some[1::2] or some
+    return _scenario(
+        "drift",
+        size,
+        ranks=_mixed(size),
+        disturbances=(
+            Drift(ranks=slower, from_step=steps // 8, to_step=steps * 3 // 4, slowdown=2.5),
+            Drift(ranks=faster, from_step=steps // 4, to_step=steps * 7 // 8, slowdown=0.6),
+        ),
+    )
+
+
+def thermal_steps(size: int) -> Scenario:
+    """A quarter of the devices gets hot, throttles in three levels, and cools again."""
+    steps = num_steps(size)
+    throttling = Thermal(
+        ranks=_some(size, 4),
+        from_step=steps // 4,
+        to_step=steps * 3 // 4,
+        slowdown=1.8,
+        levels=3,
+        steps_per_level=max(5, steps // 20),
+    )
+    return _scenario("thermal steps", size, disturbances=(throttling,))
+
+
+def pauses(size: int) -> Scenario:
+    """Unequal machines that stand still for a second now and then, which nobody can balance."""
+    chance = 8 / (size * num_steps(size))
+    steady = Pauses(chance=chance, pause_ms=1000)
+    return _scenario("pauses", size, ranks=_mixed(size), disturbances=(steady,))
+
+
+def leaves_and_joins(size: int) -> Scenario:
+    """Unequal machines; an eighth leaves after a quarter, another eighth joins at half time."""
+    steps, some = num_steps(size), _some(size, 8)
+    return _scenario(
+        "leaves and joins",
+        size,
+        ranks=_mixed(size),
+        disturbances=(
+            Leave(ranks=some, at_step=steps // 4),
+            Join(ranks=tuple(rank - 1 for rank in some), at_step=steps // 2),
+        ),
+    )
+
+
+def saw_tooth(size: int) -> Scenario:
+    """Accelerators of four kinds, each with the teeth of its own."""
+    kinds = ((0.4, 8), (0.6, 16), (0.9, 16), (1.6, 32))
+    ranks = tuple(
+        SawtoothRanks(
+            count=size // 4,
+            fixed_ms=3,
+            per_sample_ms=per_sample_ms,
+            tile=tile,
+            roughness=0.4,
+            spread=0.02,
+            max_batch_size=160,
+        )
+        for per_sample_ms, tile in kinds
+    )
+    return _scenario("saw-tooth", size, ranks=ranks)
+
+
+def network_overlap(size: int) -> Scenario:
+    """Unequal accelerators; most of the allreduce hides behind the backward pass, or does not."""
+    ranks = (
+        AffineRanks(
+            count=size // 2,
+            fixed_ms=4,
+            per_sample_ms=0.5,
+            forward_fraction=0.2,
+            forward_fixed_fraction=0.5,
+            spread=0.05,
+        ),
+        SaturatingRanks(
+            count=size // 4,
+            fixed_ms=4,
+            per_sample_ms=0.8,
+            saturation=8,
+            forward_fraction=0.5,
+            spread=0.05,
+        ),
+        AffineRanks(
+            count=size - size // 2 - size // 4,
+            fixed_ms=6,
+            per_sample_ms=1.6,
+            forward_fraction=0.35,
+            spread=0.05,
+        ),
+    )
+    # The latency of a ring of thousands would drown the rest; large jobs use trees of rings.
+    network = Communication(
+        gradient_megabytes=100,
+        bucket_megabytes=12.5,
+        bandwidth_gbit=80,
+        latency_us=20 / max(1.0, size / 64),
+        gamma=0.15,
+    )
+    return _scenario("network overlap", size, ranks=ranks, communication=network)
+
+
+def jitter_only(size: int) -> Scenario:
+    """Equal machines with much noise: the best is to do nothing."""
+    noise = Noise(jitter=0.08, outlier_chance=0.002)
+    return _scenario("jitter only", size, noise=noise)
+
+
+def cpu_contention(size: int) -> Scenario:
+    """Processors shared with other jobs, whose load shows before it hurts, and false alarms."""
+    neighbours = RandomNeighbours(
+        mean_quiet_steps=60, mean_busy_steps=25, least_slowdown=1.3, most_slowdown=2.5
+    )
+    return _scenario(
+        "CPU contention",
+        size,
+        ranks=(AffineRanks(count=size, fixed_ms=2, per_sample_ms=3, spread=0.15),),
+        noise=Noise(jitter=0.05),
+        host_load=HostLoad(load_noise=0.04),
+        disturbances=(neighbours, FalseAlarms(chance=0.003, mean_steps=8)),
+    )
+
+
+def dbs_paper(size: int) -> Scenario:
+    """Unequal machines; now and then one loses a fixed time per step for a few epochs."""
+    random = np.random.default_rng(size)
+    steps, spells = num_steps(size), []
+    for start in range(STEPS_PER_EPOCH, steps, STEPS_PER_EPOCH):
+        if random.random() < 0.25:
+            length = STEPS_PER_EPOCH * int(random.integers(4, 9))
+            spells.append(
+                Neighbour(
+                    ranks=(int(random.integers(size)),),
+                    from_step=start,
+                    to_step=start + length,
+                    extra_ms=float(random.uniform(10, 20)),
+                    load=0.3,
+                )
+            )
+    return _scenario("added delays", size, ranks=_mixed(size), disturbances=tuple(spells))
+
+
+SCENARIO_CLASSES: Mapping[str, Callable[[int], Scenario]] = MappingProxyType(
+    {
+        "static": static_speeds,
+        "neighbours": on_off_neighbours,
+        "drift": drift,
+        "thermal": thermal_steps,
+        "pauses": pauses,
+        "membership": leaves_and_joins,
+        "sawtooth": saw_tooth,
+        "network": network_overlap,
+        "jitter": jitter_only,
+        "contention": cpu_contention,
+        "delays": dbs_paper,
+    }
+)
+"""Scenarios by class; each takes the number of ranks, from 4 on."""
+
+
+def _scenario(name: str, size: int, **given: Any) -> Scenario:
+    given.setdefault("ranks", (AffineRanks(count=size, fixed_ms=4, per_sample_ms=0.5),))
+    return Scenario(
+        name=name,
+        global_batch_size=SAMPLES_PER_RANK * size,
+        steps=num_steps(size),
+        steps_per_epoch=STEPS_PER_EPOCH,
+        seed=1,
+        **given,
+    )
+
+
+def _mixed(size: int) -> tuple[RankGroup, ...]:
+    """Half fast, a quarter at half the speed, a quarter at a quarter of it."""
+    return (
+        AffineRanks(count=size // 2, fixed_ms=4, per_sample_ms=0.4, spread=0.05),
+        SaturatingRanks(count=size // 4, fixed_ms=4, per_sample_ms=0.8, saturation=8, spread=0.05),
+        AffineRanks(count=size - size // 2 - size // 4, fixed_ms=6, per_sample_ms=1.6, spread=0.05),
+    )
+
+
+def _some(size: int, one_of: int) -> tuple[int, ...]:
+    """Every `one_of`-th rank, at least one of a small job."""
+    return tuple(range(min(one_of, size) - 1, size, one_of))
