@@ -105,15 +105,34 @@ venv_is_usable() {
     [[ -z ${HVD_DBS_PYTHON:-} || $(identity_of_python "$HVD_DBS_PYTHON") == "$identity" ]]
 }
 
+# Prints the commands that bring a supported Python to this machine.
+way_to_python() {
+  local version
+  for version in 3.12 3.11 3.13 3.10; do
+    if [[ -n $(apt-cache policy "python$version-venv" 2>/dev/null) ]]; then
+      echo "sudo apt-get install python$version-venv && HVD_DBS_PYTHON=python$version scripts/setup.sh"
+      return
+    fi
+  done
+  # For the reader's shell to expand.
+  # shellcheck disable=SC2016
+  echo 'pip install uv && uv python install 3.12 && HVD_DBS_PYTHON=$(uv python find 3.12) scripts/setup.sh'
+}
+
 # Prints the Python to make .venv with.
 choose_python() {
-  local candidate install="sudo apt-get install python3.12 python3.12-venv"
+  local candidate
   if [[ -n ${HVD_DBS_PYTHON:-} ]]; then
     [[ -n $(identity_of_python "$HVD_DBS_PYTHON") ]] ||
       fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON does not run. Give the path of a Python 3.10 to 3.13."
     is_supported "$HVD_DBS_PYTHON" ||
-      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON is $("$HVD_DBS_PYTHON" --version 2>&1); hvd_dbs needs Python 3.10 to 3.13. Fix: $install && HVD_DBS_PYTHON=python3.12 scripts/setup.sh"
+      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON is $("$HVD_DBS_PYTHON" --version 2>&1); hvd_dbs needs Python 3.10 to 3.13. Fix: $(way_to_python)"
     echo "$HVD_DBS_PYTHON"
+    return
+  fi
+  # A .venv that is made anew, because it was moved or with --force, keeps its Python.
+  if [[ -d $step_stamps ]] && is_supported "$venv/bin/python"; then
+    "$venv/bin/python" -c 'import os, sys; print(os.path.realpath(sys.executable))'
     return
   fi
   for candidate in python3 python3.12 python3.11 python3.13 python3.10; do
@@ -122,7 +141,9 @@ choose_python() {
       return
     fi
   done
-  fail "No Python 3.10 to 3.13 on PATH (python3 is $(python3 --version 2>&1 | head -n 1)). Fix: $install && HVD_DBS_PYTHON=python3.12 scripts/setup.sh"
+  local found
+  found=$(python3 --version 2>/dev/null || true)
+  fail "No Python 3.10 to 3.13 on PATH (python3 is ${found:-missing}). Fix: $(way_to_python)"
 }
 
 check_venv_module() {
@@ -298,18 +319,11 @@ horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 patch_file=$root/scripts/patches/horovod-$horovod_version-tensorflow-$(pinned "$tensorflow" | cut -d . -f 1,2).patch
 [[ -f $patch_file ]] || fail "constraints.txt asks for versions that no patch is for: $patch_file is missing"
 
-python=
-if ! venv_is_usable || ((force)); then
-  # With --force and nothing said, the same Python again.
-  if ((force)) && [[ -z ${HVD_DBS_PYTHON:-} ]] && venv_is_usable; then
-    python=$("$venv/bin/python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
-  else
-    python=$(choose_python)
-  fi
-  python_identity=$(identity_of_python "$python")
-else
-  python_identity=$(identity_of_python "$venv/bin/python")
+python=  # stays empty where .venv is kept
+if ((force)) || ! venv_is_usable; then
+  python=$(choose_python)
 fi
+python_identity=$(identity_of_python "${python:-$venv/bin/python}")
 soabi=$("${python:-$venv/bin/python}" -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))')
 libc=$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -d ' ' || true)
 mpi_identity=$(identity_of_mpi)
