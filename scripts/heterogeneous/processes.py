@@ -36,14 +36,15 @@ class ProcessTable:
     """Finds the living processes of one job."""
 
     def __init__(self, token: str) -> None:
-        """Looks for processes that carry `token`."""
+        """Looks for processes that carry `token`; to be made before the job starts."""
         self._entry = f"{TOKEN_VARIABLE}={token}".encode()
-        # A process without the token cannot get it later: exec and fork hand environments on.
-        self._foreign: set[int] = set()
+        # What is alive now is not of the job, whatever its environment says: what is found here
+        # may be killed. Nor can a process get the token later: fork and exec hand environments on.
+        self._foreign = _living()
 
     def scan(self) -> list[JobProcess]:
         """All processes of the job that live now, zombies left out."""
-        pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        pids = _living()
         self._foreign &= pids
         found = []
         for pid in sorted(pids - self._foreign):
@@ -57,6 +58,10 @@ class ProcessTable:
             elif entries != [b""]:  # an empty one is a process on its way out or in
                 self._foreign.add(pid)
         return found
+
+
+def _living() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
 def _read_environment(pid: int) -> list[bytes]:

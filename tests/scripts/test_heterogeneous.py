@@ -22,7 +22,7 @@ from heterogeneous.cgroup_quota import (
     remove_stale_groups,
 )
 from heterogeneous.planning import place
-from heterogeneous.processes import TOKEN_VARIABLE, JobProcess
+from heterogeneous.processes import TOKEN_VARIABLE, JobProcess, ProcessTable
 from heterogeneous.request import find_num_ranks, parse_request
 from heterogeneous.signal_duty import CpuBudget
 from heterogeneous.supervision import Ranks, job_environment
@@ -242,6 +242,23 @@ def test_groups_of_dead_runs_are_removed_and_others_kept(tmp_path: Path) -> None
         (tmp_path / name / "rank-0").mkdir(parents=True)
     remove_stale_groups(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+
+
+def test_only_processes_younger_than_the_run_belong_to_it() -> None:
+    """What is found may be killed, so an older process is not ours even if it has the token."""
+    environment = {**os.environ, TOKEN_VARIABLE: "x"}
+    older = subprocess.Popen(["sleep", "60"], env=environment)
+    table = ProcessTable("x")
+    younger = subprocess.Popen(["sleep", "60"], env=environment)
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        wait_until(table.scan, Path(os.devnull))
+        found = {process.pid for process in table.scan()}
+    finally:
+        for process in (older, younger, other):
+            process.kill()
+            process.wait()
+    assert found == {younger.pid}
 
 
 class RecordingThrottle:
