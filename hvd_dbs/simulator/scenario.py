@@ -16,7 +16,7 @@ from hvd_dbs.simulator.checks import (
     require_positive,
 )
 from hvd_dbs.simulator.communication import Communication
-from hvd_dbs.simulator.disturbances import Disturbance
+from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
 from hvd_dbs.simulator.rank_groups import MeasuredRanks, RankGroup
 

@@ -9,19 +9,10 @@ from typing import Any
 import numpy as np
 
 from hvd_dbs.simulator.communication import Communication
-from hvd_dbs.simulator.disturbances import (
-    Disturbance,
-    Drift,
-    FalseAlarms,
-    Join,
-    Leave,
-    Neighbour,
-    Pauses,
-    RandomNeighbours,
-    Thermal,
-)
+from hvd_dbs.simulator.disturbances import FalseAlarms, Join, Leave, Pauses
 from hvd_dbs.simulator.rank_groups import AffineRanks, RankGroup, SaturatingRanks, SawtoothRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise, Scenario
+from hvd_dbs.simulator.slowdowns import Drift, Neighbour, RandomNeighbours, Thermal
 
 SAMPLES_PER_RANK = 32
 """Mean local batch size of all suite scenarios."""

@@ -123,8 +123,6 @@ class Timeline:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Steps from `start`, ranks and seconds of the pauses in steps start to stop - 1."""
         first, last = np.searchsorted(self._pause_steps, [start, stop])
-        steps, ranks, seconds = (
-            column[first:last]
-            for column in (self._pause_steps, self._pause_ranks, self._pause_seconds)
-        )
-        return steps - start, ranks, seconds
+        which = slice(int(first), int(last))
+        steps = self._pause_steps[which] - start
+        return steps, self._pause_ranks[which], self._pause_seconds[which]

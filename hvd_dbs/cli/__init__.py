@@ -1,0 +1,1 @@
+"""The command line: `hvd-dbs`. One module a subcommand; `main.COMMANDS` lists them."""
