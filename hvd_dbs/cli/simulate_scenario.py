@@ -42,8 +42,13 @@ def run(request: Request) -> str:
     request.save(
         "runs", [run_data(*pair, with_steps=True) for pair in zip(runs, figures, strict=True)]
     )
+    notes = [f"{run.strategy} warned: {text}" for run in runs for text in run.warnings[:3]]
     if request.picture_path is not None:
         from hvd_dbs.simulator import picture
+
+        if len(runs) > picture.MOST_RUNS:
+            shown = ", ".join(names[: picture.MOST_RUNS])
+            notes.append(f"{request.picture_path} shows {shown}; choose others with --strategy.")
 
         try:
             picture.draw(runs[: picture.MOST_RUNS], request.picture_path)
@@ -54,8 +59,7 @@ def run(request: Request) -> str:
         f"{scenario.steps} steps, seed {scenario.seed}"
     )
     rows = [_row(name, entry) for name, entry in zip(names, figures, strict=True)]
-    warnings = [f"{run.strategy} warned: {text}" for run in runs for text in run.warnings[:3]]
-    return "\n".join([title, "", table(HEADER, rows), *warnings])
+    return "\n".join([title, "", table(HEADER, rows), *notes])
 
 
 def _scenario(request: Request) -> Scenario:

@@ -50,12 +50,13 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     )
     for column, run in enumerate(runs):
         _draw_seconds(axes[0, column], run, with_legend=column == 0)
-        _draw_batch_sizes(axes[1, column], run)
+        _draw_batch_sizes(axes[1, column], run, with_legend=column == 0)
     axes[0, 0].set_ylabel("milliseconds a step")
     axes[1, 0].set_ylabel("samples of a rank")
     slowest = [1000 * float(np.percentile(run.clock_seconds, 99)) for run in runs]
-    axes[0, 0].set_ylim(0, 1.15 * max(slowest))
-    axes[1, 0].set_ylim(bottom=0)
+    largest = max(int(change.batch_sizes.max()) for run in runs for change in run.changes)
+    axes[0, 0].set_ylim(0, 1.3 * max(slowest))  # Room for the legends.
+    axes[1, 0].set_ylim(0, 1.35 * largest)
     scenario = runs[0].conditions.scenario
     figure.suptitle(
         f"{scenario.name}: {scenario.size} ranks, global batch {scenario.global_batch_size}"
@@ -75,10 +76,10 @@ def _draw_seconds(axis: Any, run: Run, with_legend: bool) -> None:
     axis.set_title(f"{run.strategy}: {100 * ratio:.1f} % of the oracle's throughput", fontsize=10)
     axis.margins(x=0.01)
     if with_legend:
-        axis.legend(loc="upper right", fontsize=8, framealpha=0.9)
+        axis.legend(loc="upper right", fontsize=7, ncols=3, framealpha=0.9)
 
 
-def _draw_batch_sizes(axis: Any, run: Run) -> None:
+def _draw_batch_sizes(axis: Any, run: Run, with_legend: bool) -> None:
     steps = [change.step for change in run.changes] + [len(run.true_seconds)]
     plans = np.asarray([change.batch_sizes for change in run.changes], dtype=np.float64)
     plans[plans == 0] = np.nan
@@ -87,9 +88,10 @@ def _draw_batch_sizes(axis: Any, run: Run) -> None:
     if plans.shape[1] <= MOST_LINES:
         for rank in range(plans.shape[1]):
             axis.step(steps, plans[:, rank], where="post", linewidth=1.3, label=f"rank {rank}")
+    else:
+        _draw_bands(axis, steps, plans)
+    if with_legend:
         axis.legend(loc="upper right", fontsize=7, ncols=4, framealpha=0.9)
-        return
-    _draw_bands(axis, steps, plans)
 
 
 def _draw_bands(axis: Any, steps: Sequence[int], plans: NDArray[np.float64]) -> None:
@@ -102,4 +104,3 @@ def _draw_bands(axis: Any, steps: Sequence[int], plans: NDArray[np.float64]) -> 
         steps, low, high, step="post", color="tab:green", alpha=0.35, label="80 % of them"
     )
     axis.step(steps, middle, where="post", color="tab:green", linewidth=1.3, label="median")
-    axis.legend(loc="upper right", fontsize=7, ncols=3, framealpha=0.9)
