@@ -32,7 +32,7 @@ def run(request: Request) -> str:
         rows.append((case, *cells))
     header = ("contention", *names, *(f"{name} @change" for name in names))
     title = (
-        "Relative error of the speed foreseen for the next step, root mean square (* the least); "
-        "@change: in steps in which a slowdown begins or ends"
+        "Error of the speed foreseen for the next step, root mean square, in parts of the rank's "
+        "undisturbed speed\n(* the least; @change: in steps in which a slowdown begins or ends)"
     )
     return "\n".join([title, "", table(header, rows)])

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+_PRIOR = 100.0
+"""Variance of the weights before the first step: they follow the data within a few steps."""
+
 
 class Autoregression:
     """v(k) = w_0 + w_1 v(k-1) + ... + w_d v(k-d), fitted online by recursive least squares.
@@ -22,7 +25,7 @@ class Autoregression:
         self._forgetting = forgetting
         self._weights = np.zeros((num_ranks, order + 1))
         self._weights[:, 1] = 1.0
-        self._covariance = np.tile(np.eye(order + 1), (num_ranks, 1, 1))
+        self._covariance = np.tile(_PRIOR * np.eye(order + 1), (num_ranks, 1, 1))
         self._inputs = np.ones((num_ranks, order + 1))
         self._scale: NDArray[np.float64] | None = None
 

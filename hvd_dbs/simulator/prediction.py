@@ -62,7 +62,7 @@ class AutoregressionPredictor:
 
 @dataclass(frozen=True)
 class PredictionError:
-    """Error of a predictor's speeds, relative to the speeds that came.
+    """Error of a predictor's speeds, in parts of the rank's undisturbed speed.
 
     Attributes:
         scenario: Name of the case.
@@ -101,6 +101,7 @@ def prediction_errors(scenario: Scenario) -> Sequence[PredictionError]:
     shares = [1.0] * scenario.size
     plan = Plan.proportional(scenario.global_batch_size, shares, scenario.bounds)
     batch_sizes = np.asarray(plan.batch_sizes)
+    undisturbed = conditions.curves.seconds(batch_sizes)
     timeline = conditions.timeline()
     foreseen: dict[str, NDArray[np.float64]] = {}
     errors: dict[str, list[NDArray[np.float64]]] = {name: [] for name in found}
@@ -111,8 +112,8 @@ def prediction_errors(scenario: Scenario) -> Sequence[PredictionError]:
         segment = timeline.segment(step)
         if step >= LEARNING_STEPS:
             changed.append(~np.isclose(segment.factor, factor))
-            for name, seconds in foreseen.items():  # A speed's relative error, v' / v - 1.
-                errors[name].append(measurement.busy_seconds / seconds - 1)
+            for name, seconds in foreseen.items():
+                errors[name].append(undisturbed / seconds - undisturbed / measurement.busy_seconds)
         factor = segment.factor
         foreseen = {name: model.next_seconds(measurement) for name, model in found.items()}
     where = np.stack(changed)

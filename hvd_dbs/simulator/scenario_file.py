@@ -202,9 +202,9 @@ def _value(kind: Any, value: Any, place: str) -> Any:
     """The value as a field of this type takes it: int, float, str, a tuple, or one or None."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(option for option in typing.get_args(kind) if option is not type(None))
-    if typing.get_origin(kind) is tuple and isinstance(value, list):
+    if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
-        if all(_fits(item, entry) for entry in value):
+        if isinstance(value, list) and all(_fits(item, entry) for entry in value):
             return tuple(item(entry) for entry in value)
     elif _fits(kind, value):
         return kind(value)

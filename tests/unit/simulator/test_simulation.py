@@ -1,0 +1,229 @@
+"""Runs: the same again by seed, exact sums, the same controller."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hvd_dbs.balancing import Controller, Measurement, strategies
+from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.simulator import Conditions, Scenario, figures_of, simulate
+from hvd_dbs.simulator.cluster import Cluster
+from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.disturbances import Join, Leave, Pauses
+from hvd_dbs.simulator.rank_groups import AffineRanks, SaturatingRanks
+from hvd_dbs.simulator.round_means import typical_by_rank
+from hvd_dbs.simulator.scenario import Noise
+from hvd_dbs.simulator.simulation import preset, preset_names
+from hvd_dbs.simulator.slowdowns import Neighbour
+from hvd_dbs.simulator.suite import SCENARIO_CLASSES
+
+TWO = (AffineRanks(per_sample_ms=1.0), AffineRanks(per_sample_ms=3.0))
+QUIET = Noise(jitter=0.0)
+
+
+def scenario(**given):
+    given = {
+        "name": "test",
+        "global_batch_size": 64,
+        "ranks": TWO,
+        "steps": 60,
+        "steps_per_epoch": 10,
+        "noise": QUIET,
+    } | given
+    return Scenario(**given)
+
+
+@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("scenario_class", SCENARIO_CLASSES)
+def test_same_seed_same_run_and_exact_sums(scenario_class, name):
+    case = SCENARIO_CLASSES[scenario_class](8)
+    case = replace(case, steps=130) if scenario_class != "membership" else case
+    first, second = (
+        simulate(conditions, preset(name, conditions))
+        for conditions in (Conditions.of(case), Conditions.of(case))
+    )
+    assert np.array_equal(first.clock_seconds, second.clock_seconds)
+    assert np.array_equal(first.true_seconds, second.true_seconds)
+    assert [c.batch_sizes.tolist() for c in first.changes] == [
+        c.batch_sizes.tolist() for c in second.changes
+    ]
+    figures = figures_of(first)
+    assert figures.largest_sum_error == 0
+    assert figures.largest_regret_seconds >= 0
+    assert np.all(first.true_seconds >= first.conditions.oracle_seconds * (1 - 1e-9))
+    low, high = case.bounds.in_units(case.global_batch_size)
+    for change in first.changes:
+        there = change.batch_sizes > 0
+        assert np.all(change.batch_sizes[there] >= low[there])
+        assert np.all(change.batch_sizes <= high)
+
+
+def test_another_seed_is_another_run():
+    case = scenario(noise=Noise(jitter=0.05))
+    runs = [simulate(Conditions.of(replace(case, seed=seed)), strategies.even()) for seed in (1, 2)]
+    assert not np.array_equal(runs[0].clock_seconds, runs[1].clock_seconds)
+
+
+def test_all_strategies_meet_the_same_noise():
+    """Two strategies with the same plan but other rounds see the same clock."""
+    case = scenario(
+        ranks=(AffineRanks(count=4, per_sample_ms=1.0),),
+        noise=Noise(jitter=0.1, outlier_chance=0.05),
+        disturbances=(Pauses(chance=0.05, pause_ms=50),),
+        communication=Communication(gradient_megabytes=50),
+    )
+    conditions = Conditions.of(case)
+    batch_sizes = np.full(4, 16)
+    whole, pieces = Cluster(conditions), Cluster(conditions)
+    at_once = whole.play(batch_sizes, 60, switched=False).clock_seconds
+    by_piece = [pieces.play(batch_sizes, stop, False).clock_seconds for stop in (7, 8, 33, 60)]
+    assert np.array_equal(at_once, np.concatenate(by_piece))
+
+
+def test_step_times_are_those_of_the_formula():
+    """Cannikin: T_u + max_i max(a + P, a + gamma P + T_o), forward q b + s, backward k b + m."""
+    group = AffineRanks(
+        per_sample_ms=3.0, fixed_ms=10.0, forward_fraction=0.25, forward_fixed_fraction=0.6
+    )
+    slow_network = Communication(
+        gradient_megabytes=100, bucket_megabytes=40, bandwidth_gbit=8, latency_us=50, gamma=0.3
+    )
+    case = scenario(ranks=(group, group), communication=slow_network)
+    conditions = Conditions.of(case)
+    played = Cluster(conditions).play(np.asarray([24, 40]), 1, switched=False)
+    samples = 40
+    forward = 0.25 * 0.003 * samples + 0.6 * 0.010
+    backward = 0.75 * 0.003 * samples + 0.4 * 0.010
+    full_bucket = 2 * 50e-6 + 2 / 2 * 40e6 * 8 / 8e9
+    last_bucket = 2 * 50e-6 + 2 / 2 * 20e6 * 8 / 8e9
+    overlap = 2 * full_bucket
+    ready = max(forward + backward, forward + 0.3 * backward + overlap)
+    assert played.true_seconds[0] == pytest.approx(ready + last_bucket)
+    measurement = played.measurement
+    assert measurement.busy_seconds[1] == pytest.approx(forward + backward)
+    assert measurement.first_bucket_seconds[1] == pytest.approx(forward + 0.3 * backward)
+    assert measurement.overlap_seconds.tolist() == pytest.approx([overlap] * 2)
+    assert measurement.last_bucket_seconds.tolist() == pytest.approx([last_bucket] * 2)
+
+
+def test_saturating_ranks_are_flat_below_saturation():
+    group = SaturatingRanks(per_sample_ms=1.0, fixed_ms=2.0, saturation=20)
+    conditions = Conditions.of(scenario(ranks=(group, group)))
+    assert conditions.curves.seconds(np.asarray([3, 20])).tolist() == pytest.approx([0.022] * 2)
+    assert conditions.curves.seconds(np.asarray([21, 40])).tolist() == pytest.approx([0.023, 0.042])
+
+
+def test_dbs_is_there_after_one_epoch():
+    run = simulate(Conditions.of(scenario()), strategies.dbs())
+    figures = figures_of(run)
+    assert [change.batch_sizes.tolist() for change in run.changes] == [[32, 32], [48, 16]]
+    assert figures.cold_start.steps == 10
+    assert figures.cold_start.seconds == pytest.approx(10 * 0.096)
+    assert figures.num_plan_changes == 1
+    assert figures.largest_regret_seconds == pytest.approx(0.048)
+    assert figures.throughput_over_oracle == pytest.approx(60 * 48 / (10 * 96 + 50 * 48))
+    assert figures.second_half_over_oracle == pytest.approx(1.0)
+
+
+def test_recoveries_follow_disturbances():
+    neighbour = Neighbour(ranks=(0,), from_step=25, to_step=45, slowdown=3.0)
+    run = simulate(Conditions.of(scenario(disturbances=(neighbour,))), strategies.dbs())
+    recoveries = figures_of(run).recoveries
+    assert [(entry.step, entry.steps) for entry in recoveries] == [(25, 15), (45, 5)]
+
+
+def test_a_change_of_plan_costs_what_the_scenario_says():
+    free, dear = (
+        simulate(Conditions.of(scenario(switch_ms=cost)), strategies.dbs()) for cost in (0, 500)
+    )
+    extra = dear.true_seconds - free.true_seconds
+    assert extra[10] == pytest.approx(0.5)
+    assert np.count_nonzero(extra) == 1
+
+
+@pytest.mark.parametrize(("every", "decisions"), [("epoch", 5), (7, 8), (60, 0), (1, 59)])
+def test_decisions_fall_where_the_cadence_says(every, decisions):
+    strategy = replace(strategies.dbs(), every=every)
+    assert simulate(Conditions.of(scenario()), strategy).num_decisions == decisions
+
+
+def test_the_controller_of_a_job_decides_the_same():
+    """A job would feed each rank's row to a controller of its own."""
+    conditions = Conditions.of(scenario(noise=Noise(jitter=0.1)))
+    run = simulate(conditions, strategies.dbs())
+    cluster, bounds = Cluster(conditions), conditions.scenario.bounds
+    controllers = [Controller(strategies.dbs(), 64, bounds) for _ in range(2)]
+    plans = [controllers[0].plan.batch_sizes]
+    for stop in range(10, 60, 10):
+        batch_sizes = np.asarray(controllers[0].plan.batch_sizes)
+        seen = cluster.play(batch_sizes, stop, False).measurement
+        records = np.concatenate(
+            [
+                controller.observe(
+                    Measurement.of([seen.batch_sizes[rank]], [seen.busy_seconds[rank]])
+                )
+                for rank, controller in enumerate(controllers)
+            ]
+        )
+        decision = controllers[0].decide(records)
+        controllers[1].adopt(decision.plan)
+        if decision.changed:
+            plans.append(decision.plan.batch_sizes)
+    assert [tuple(change.batch_sizes.tolist()) for change in run.changes] == plans
+
+
+def test_ranks_leave_and_join():
+    case = scenario(
+        ranks=(AffineRanks(count=4, per_sample_ms=1.0),),
+        disturbances=(Leave(ranks=(3,), at_step=25), Join(ranks=(0,), at_step=45)),
+    )
+    run = simulate(Conditions.of(case), strategies.dbs())
+    resizes = [change for change in run.changes if change.resized]
+    assert [(change.step, change.batch_sizes.tolist()) for change in resizes] == [
+        (25, [0, 33, 31, 0]),
+        (45, [22, 21, 21, 0]),
+    ]
+    assert all(change.batch_sizes.sum() == 64 for change in run.changes)
+    assert run.conditions.disturbed.tolist() == [25, 45]
+
+
+def test_fixed_splits_keep_their_ratios_when_ranks_leave():
+    case = scenario(
+        ranks=(AffineRanks(count=3, per_sample_ms=1.0),),
+        disturbances=(Leave(ranks=(1,), at_step=25),),
+    )
+    run = simulate(Conditions.of(case), strategies.static([1, 4, 3]))
+    assert [change.batch_sizes.tolist() for change in run.changes] == [[8, 32, 24], [16, 0, 48]]
+
+
+def test_leaving_too_few_says_when():
+    case = scenario(
+        ranks=(AffineRanks(count=2, per_sample_ms=1.0, max_batch_size=40),),
+        disturbances=(Leave(ranks=(1,), at_step=25),),
+    )
+    with pytest.raises(ValueError, match=r"at step 25 the ranks present can take 1 to 40"):
+        Conditions.of(case)
+
+
+def test_round_means_are_those_of_the_job():
+    random = np.random.default_rng(3)
+    for num_steps in (1, 2, 3, 4, 9, 20):
+        seconds = random.lognormal(sigma=0.9, size=(num_steps, 200))
+        means, counts = typical_by_rank(seconds)
+        expected = [typical_seconds(column) for column in seconds.T]
+        assert means.tolist() == pytest.approx(expected)
+        assert counts.max() <= max(num_steps - 2, min(num_steps, 2))
+
+
+def test_static_takes_the_undisturbed_speeds():
+    conditions = Conditions.of(scenario())
+    assert simulate(conditions, preset("static", conditions)).changes[0].batch_sizes.tolist() == [
+        48,
+        16,
+    ]
+
+
+def test_unknown_preset_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"strategy='best'.*even, static, dbs"):
+        preset("best", Conditions.of(scenario()))
