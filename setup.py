@@ -79,7 +79,7 @@ class CMakeBuild(build_ext):
         """Configures, builds and copies the library to where setuptools expects it."""
         # A build folder that is kept makes the next build compile only what changed. CMake refuses
         # one of another source folder, and TensorFlow's headers change with its version.
-        identity = f"{ROOT} {sys.executable} {sys.version} {tensorflow_version()}"
+        identity = f"{ROOT} {sys.prefix} {sys.version} {tensorflow_version()}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         build_folder = ROOT / "build" / f"native-{digest}"
         cmake = find_tool("cmake") or "cmake"
@@ -95,8 +95,8 @@ class CMakeBuild(build_ext):
             subprocess.run(configure, check=True)
             subprocess.run(build, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            way_out = "HVD_DBS_BUILD_OP=0 installs hvd_dbs without it."
-            raise CompileError(f"cannot build the native library: {error}. {way_out}") from error
+            way_out = "HVD_DBS_BUILD_OP=0 installs hvd_dbs without it"
+            raise CompileError(f"cannot build the native library ({way_out}): {error}") from error
 
         destination = Path(self.get_ext_fullpath(ext.name))
         put_in_place(build_folder / destination.name, destination)

@@ -177,7 +177,7 @@ identity_of_mpi() {
   local tool
   for tool in mpicxx mpirun; do
     command -v "$tool" >/dev/null ||
-      fail "HVD_DBS_MPI=system, but there is no $tool on PATH. Fix: sudo apt-get install libopenmpi-dev openmpi-bin (or leave HVD_DBS_MPI unset: no installed MPI is needed)"
+      fail "HVD_DBS_MPI=system, but there is no $tool on PATH. Fix: sudo apt-get install libopenmpi-dev openmpi-bin (or HVD_DBS_MPI=wheel, which needs no installed MPI)"
   done
   echo "system-$(hash_of "$(command -v mpicxx)" "$(mpicxx -show 2>&1)" "$(mpirun --version 2>&1)")"
 }
