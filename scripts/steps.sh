@@ -54,7 +54,7 @@ heartbeat() {
   # Waits by reading where nothing ever comes: a sleep would outlive this process and hold its output.
   exec {silence}<> <(:)
   while ! read -r -t "$pause" -u "$silence"; do
-    progress=$(grep -o '\[[0-9]*/[0-9]*\]' "$log" 2>/dev/null | tail -n 1)
+    progress=$(grep -o '\[[0-9]*/[0-9]*\]' "$log" 2>/dev/null | tail -n 1 || true)
     # shellcheck disable=SC2059
     printf "$format" $((SECONDS - start)) "$progress"
   done
