@@ -333,7 +333,7 @@ wheel_folder=$cache/wheels/$wheel_name-$(hash_of_files "${patch_file#"$root/"}")
 
 venv_key=$(hash_of "$venv" "$python_identity")
 dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files constraints.txt)")
-horovod_key=$(hash_of "$dependencies_key" "$wheel_folder")
+horovod_key=$(hash_of "$venv_key" "$wheel_folder")
 package_key=$(hash_of "$dependencies_key" "$build_op" "$cmake_arguments" "$(
   hash_of_files pyproject.toml setup.py CMakeLists.txt cmake hvd_dbs/__init__.py hvd_dbs/ops/cc
 )")
