@@ -73,7 +73,7 @@ class Balancer:
         bounds = Bounds.of(
             self.size,
             _by_rank("min_batch_size", min_batch_size, hosts),
-            max_batch_size and _by_rank("max_batch_size", max_batch_size, hosts),
+            None if max_batch_size is None else _by_rank("max_batch_size", max_batch_size, hosts),
             _whole("multiple_of", multiple_of),
         )
         if min(bounds.minimum) < 1:
@@ -271,12 +271,12 @@ def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | li
         return [_whole(name, bound[host]) for host in hosts]
     if isinstance(bound, Sequence) and not isinstance(bound, str):
         return [_whole(name, value) for value in bound]
-    return _whole(name, bound)  # type: ignore[arg-type]
+    return _whole(name, bound)
 
 
 def _live(strategy: Strategy) -> Strategy:
     if strategy.every not in (None, "epoch"):
         raise ValueError(
-            f'every={strategy.every!r} is not available: plans change between epochs, every="epoch".'
+            f'every={strategy.every!r} is not available: plans change between epochs ("epoch").'
         )
     return strategy

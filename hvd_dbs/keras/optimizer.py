@@ -67,10 +67,12 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     config = optimizer.get_config()
     if name is not None:
         config["name"] = name
-    base = type(optimizer)
+    base: Any = type(optimizer)
     # The name and module of the class it extends, so that Keras saves it as that class.
-    derived = type(
-        base.__name__, (_Distributed, base), {"__module__": base.__module__, "__doc__": base.__doc__}
+    derived: Any = type(
+        base.__name__,
+        (_Distributed, base),
+        {"__module__": base.__module__, "__doc__": base.__doc__},
     )
     distributed = derived.from_config(config)
     reducer = GradientReducer(
@@ -135,7 +137,7 @@ def _check(optimizer: Any, horovod_options: dict[str, Any]) -> None:
             raise TypeError(f"DistributedOptimizer has no option {option!r}.")
         if value != _HOROVOD_DEFAULTS[option]:
             hint = {
-                "backward_passes_per_step": "Use gradient_accumulation_steps of the Keras optimizer.",
+                "backward_passes_per_step": "Use the optimizer's gradient_accumulation_steps.",
                 "op": "Gradients are averaged; scale the learning rate instead of summing them.",
             }.get(option, "Leave it out.")
             raise ValueError(f"{option}={value!r} is not supported on Keras 3. {hint}")

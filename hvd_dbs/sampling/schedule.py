@@ -38,8 +38,8 @@ class PlanSchedule:
         """
         if first < self.horizon:
             raise ValueError(
-                f"plan {batch_sizes} from epoch {first[0]}, step {first[1]} on comes too late: steps "
-                f"before epoch {self.horizon[0]}, step {self.horizon[1]} are settled."
+                f"plan {batch_sizes} from epoch {first[0]}, step {first[1]} on comes too late: "
+                f"steps before epoch {self.horizon[0]}, step {self.horizon[1]} are settled."
             )
         keep = bisect.bisect_left(self._firsts, first)
         self._firsts[keep:], self._plans[keep:] = [first], [batch_sizes]

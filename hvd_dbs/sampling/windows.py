@@ -50,7 +50,7 @@ def step_batch_sizes(step: int, batch_sizes: Sequence[int], num_samples: int) ->
     """
     global_batch_size = sum(batch_sizes)
     left = num_samples - step * global_batch_size
-    if not 0 < left:
+    if not left > 0:
         raise ValueError(
             f"step={step} is not inside an epoch of "
             f"{num_steps(num_samples, global_batch_size)} steps."

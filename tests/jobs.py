@@ -1,0 +1,101 @@
+"""Starts jobs of several processes, and never leaves one behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+_PROGRAMS = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has ended."""
+
+    exit_code: int
+    output: str
+
+
+def run_job(
+    command: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
+) -> Job:
+    """Runs a command to its end; after `timeout` seconds it and all it started are killed."""
+    variables = {
+        **os.environ,
+        # As root, with more ranks than cores, and without a remote shell: nothing leaves this host.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "2",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PATH": f"{_PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+        **(environment or {}),
+    }
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            exit_code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            exit_code = -1
+        finally:
+            _kill_all_of(process)
+        output.seek(0)
+        text = output.read()
+    if exit_code == -1:
+        text += f"\n[killed after {timeout:.0f} s]"
+    return Job(exit_code, text)
+
+
+def _kill_all_of(process: subprocess.Popen[str]) -> None:
+    """Kills what a job has started, by process id: its descendants, and what is in its session."""
+    # A process id that has been waited for may be somebody else's by now.
+    running = [psutil.Process(process.pid)] if process.poll() is None else []
+    doomed = {one.pid: one for root in running for one in [root, *root.children(recursive=True)]}
+    for one in psutil.process_iter():
+        try:
+            if os.getsid(one.pid) == process.pid:
+                doomed[one.pid] = one
+        except ProcessLookupError:
+            continue
+    for one in doomed.values():
+        try:
+            one.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(list(doomed.values()), timeout=10)
+    process.poll()
+
+
+def python(*arguments: str) -> list[str]:
+    """This Python with arguments."""
+    return [sys.executable, *arguments]
+
+
+def mpirun(num_ranks: int, command: Sequence[str]) -> list[str]:
+    """A command on `num_ranks` ranks under mpirun."""
+    return ["mpirun", "-np", str(num_ranks), "--bind-to", "none", *command]
+
+
+def horovodrun(num_ranks: int, command: Sequence[str], *options: str) -> list[str]:
+    """A command on `num_ranks` ranks under horovodrun."""
+    return ["horovodrun", "-np", str(num_ranks), *options, *command]

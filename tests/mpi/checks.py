@@ -1,0 +1,92 @@
+"""Checks that run on all ranks of one job, one after the other: process start-up is shared.
+
+A module of checks has functions `check_*` without arguments; each asserts on the rank it runs on.
+What fails on any rank fails the check, and the other ranks go on to the next one together.
+`tests/mpi/test_*.py` starts the job and reports each check as a test:
+
+    test_check = checks.as_tests("tests.mpi.training_checks", num_ranks=[1, 2, 3])
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jobs import mpirun, python, run_job
+
+_TIMEOUT = 240.0
+
+
+def as_tests(
+    module: str, num_ranks: Sequence[int], environment: Sequence[tuple[str, str]] = ()
+) -> Callable[..., None]:
+    """A parametrized test: each check of `module` on each number of ranks."""
+    source = Path(*module.split(".")).with_suffix(".py").read_text()
+    names = [
+        line.partition("(")[0].removeprefix("def ")
+        for line in source.splitlines()
+        if line.startswith("def check_")
+    ]
+
+    @pytest.mark.parametrize("check", names)
+    @pytest.mark.parametrize("ranks", num_ranks)
+    def test_check(ranks: int, check: str) -> None:
+        results, output = _run(module, ranks, tuple(environment))
+        if check not in results:
+            pytest.fail(f"the job ended before {check}:\n{output[-6000:]}", pytrace=False)
+        if results[check]:
+            pytest.fail(results[check], pytrace=False)
+
+    return test_check
+
+
+@functools.cache
+def _run(
+    module: str, num_ranks: int, environment: tuple[tuple[str, str], ...]
+) -> tuple[dict[str, str], str]:
+    """Failures by check (empty text: passed), and the job's output."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.jsonl"
+        report.touch()
+        command = mpirun(num_ranks, python("-m", "tests.mpi.checks", module, str(report)))
+        job = run_job(command, timeout=_TIMEOUT, environment=dict(environment))
+        lines = [json.loads(line) for line in report.read_text().splitlines()]
+    return {line["check"]: line["failure"] for line in lines}, job.output
+
+
+def _main(module_name: str, report: Path) -> None:
+    """Runs all checks on this rank; rank 0 writes the report."""
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    from hvd_dbs.cluster import collective as job
+
+    collective = job.connect()
+    module: Any = importlib.import_module(module_name)
+    for name in [name for name in vars(module) if name.startswith("check_")]:
+        failure = ""
+        try:
+            getattr(module, name)()
+        except pytest.skip.Exception:
+            pass
+        except BaseException:
+            failure = traceback.format_exc()
+            print(f"{name}: {failure}", file=sys.stderr, flush=True)  # Others may hang now.
+        texts = job.allgather_text(collective, failure)
+        if collective.rank == 0:
+            found = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(texts) if text)
+            with report.open("a") as file:
+                file.write(json.dumps({"check": name, "failure": found}) + "\n")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,172 @@
+"""Small training problems, and the one-process run that a distributed one must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.balancing import Plan, Strategy
+from hvd_dbs.balancing.curves import TimeCurves
+from hvd_dbs.balancing.plan import Problem
+from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
+from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.sampling import EpochOrder, num_steps
+
+SEED = 7
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A solver that goes through given plans, one a decision."""
+
+    plans: tuple[tuple[int, ...], ...]
+
+    def init(self) -> SolverState:
+        return {"next": 0}
+
+    def solve(
+        self, state: SolverState, problem: Problem, curves: TimeCurves
+    ) -> tuple[Proposal, SolverState]:
+        plan = self.plans[state["next"] % len(self.plans)]
+        return Proposal(Plan(plan)), {"next": state["next"] + 1}
+
+
+def scripted(plans: Sequence[Sequence[int]]) -> Strategy:
+    """A strategy that starts even and then uses these plans, one an epoch, whatever is measured."""
+    solver = Scripted(tuple(tuple(plan) for plan in plans))
+    return Strategy("scripted", model=LastRound(), solver=solver, every="epoch")
+
+
+def some_plans(global_batch_size: int, seed: int = 0) -> list[tuple[int, ...]]:
+    """Uneven plans for this job's number of ranks, the same on all ranks."""
+    random = np.random.default_rng(seed)
+    size = hvd.size()
+    plans = []
+    for _ in range(6):
+        borders = np.sort(random.choice(global_batch_size - 1, size - 1, replace=False) + 1)
+        plans.append(tuple(np.diff([0, *borders, global_batch_size]).tolist()))
+    return plans
+
+
+def images(num_samples: int = 70) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Random images and labels, the same on all ranks."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(num_samples, 8, 8, 1)).astype(np.float32)
+    return x, random.integers(0, 4, num_samples)
+
+
+def model(*, batch_norm: bool = False, seed: int = 1) -> keras.Model:
+    """A small net; batch statistics only where asked for, since they differ by local batch."""
+    keras.utils.set_random_seed(seed)
+    layers = [
+        keras.layers.Input((8, 8, 1)),
+        keras.layers.Conv2D(4, 3, activation="relu"),
+        *([keras.layers.BatchNormalization()] if batch_norm else []),
+        keras.layers.Flatten(),
+        keras.layers.Dense(4, kernel_regularizer=keras.regularizers.L2(1e-3)),
+    ]
+    return keras.Sequential(layers)
+
+
+def compile_model(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, **options: Any
+) -> None:
+    """Compiles for classification."""
+    model.compile(
+        optimizer=optimizer,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        **options,
+    )
+
+
+def fit(
+    model: keras.Model,
+    balancer: hvd.Balancer,
+    dataset: Any,
+    epochs: int = 3,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    **options: Any,
+) -> keras.callbacks.History:
+    """Trains with all three callbacks."""
+    return model.fit(
+        dataset,
+        epochs=epochs,
+        verbose=0,
+        shuffle=False,
+        callbacks=[
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            hvd.callbacks.MetricAverageCallback(),
+            hvd.callbacks.DynamicBatchSizeCallback(balancer),
+            *callbacks,
+        ],
+        **options,
+    )
+
+
+def sgd(balancer: hvd.Balancer | None) -> keras.optimizers.Optimizer:
+    """Distributed SGD with momentum."""
+    return hvd.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9), balancer=balancer)
+
+
+class OneProcess(keras.utils.PyDataset):
+    """The global batches of an epoch, in the order of the balanced run."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], global_batch_size: int) -> None:
+        super().__init__()
+        self._arrays = arrays
+        self._global_batch_size = global_batch_size
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return num_steps(len(self._arrays[0]), self._global_batch_size)
+
+    def __getitem__(self, step: int) -> tuple[NDArray[Any], ...]:
+        num_samples = len(self._arrays[0])
+        start = step * self._global_batch_size
+        count = min(self._global_batch_size, num_samples - start)
+        rows = EpochOrder(num_samples, SEED, self.epoch).indices(start, count)
+        return tuple(array[rows] for array in self._arrays)
+
+
+def one_process_run(
+    model: keras.Model,
+    arrays: Sequence[NDArray[Any]],
+    global_batch_size: int,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    epochs: int = 3,
+) -> tuple[NDArray[np.float64], dict[str, list[float]]]:
+    """Weights and history of plain Keras on whole global batches, without Horovod."""
+    compile_model(model, optimizer or keras.optimizers.SGD(0.05, momentum=0.9))
+    batches = OneProcess(arrays, global_batch_size)
+    history: dict[str, list[float]] = {}
+    for batches.epoch in range(epochs):
+        logs = model.fit(batches, epochs=1, shuffle=False, verbose=0).history
+        for name, values in logs.items():
+            history.setdefault(name, []).extend(values)
+    return flat(model), history
+
+
+def flat(model: keras.Model) -> NDArray[np.float64]:
+    """All weights in one vector."""
+    return np.concatenate([w.numpy().astype(np.float64).ravel() for w in model.trainable_weights])
+
+
+def weights_of_all_ranks(model: keras.Model) -> NDArray[np.float64]:
+    """The weights of every rank, shape `[size, n]`."""
+    return np.asarray(hvd_collective().allgather(flat(model)))
+
+
+def hvd_collective() -> Any:
+    """The job's collective, made once."""
+    from hvd_dbs.cluster import collective as job
+
+    if not hasattr(hvd_collective, "made"):
+        hvd_collective.made = job.connect()  # type: ignore[attr-defined]
+    return hvd_collective.made  # type: ignore[attr-defined]

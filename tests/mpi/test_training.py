@@ -1,0 +1,5 @@
+"""Training on 1, 2 and 3 ranks under mpirun."""
+
+from tests.mpi import checks
+
+test_training = checks.as_tests("tests.mpi.training_checks", num_ranks=[1, 2, 3])

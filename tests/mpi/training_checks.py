@@ -1,0 +1,289 @@
+"""What is learned does not depend on the plan. Run on 1, 2 and 3 ranks."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.sampling import step_batch_sizes
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    flat,
+    hvd_collective,
+    images,
+    model,
+    one_process_run,
+    scripted,
+    sgd,
+    some_plans,
+    weights_of_all_ranks,
+)
+
+B = 16
+
+
+def check_uneven_plan_equals_one_process():
+    arrays = images(80)
+    balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))
+    net = model(seed=1 + hvd.rank())  # Rank 0's weights are broadcast before the first step.
+    compile_model(net, sgd(balancer))
+    history = fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED)).history
+    expected, expected_history = one_process_run(model(), arrays, B)
+    assert balancer.plan.batch_sizes == some_plans(B)[0]
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+    for name, values in expected_history.items():
+        np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+
+
+def check_changing_plans_and_partial_batches_equal_one_process():
+    # 70 = 4 * 16 + 6 and 65 = 4 * 16 + 1: in the second, all ranks but one have no last sample.
+    for num_samples in (70, 65):
+        arrays = images(num_samples)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = model()
+        compile_model(net, sgd(balancer))
+        history = fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED), epochs=4).history
+        expected, expected_history = one_process_run(model(), arrays, B, epochs=4)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+        for name, values in expected_history.items():
+            np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+        if hvd.size() > 1:
+            assert len({tuple(plan) for plan in some_plans(B)[:3]}) > 1
+        assert balancer.plan.batch_sizes == some_plans(B)[3]
+
+
+def check_several_steps_in_one_call_equal_one_process():
+    arrays = images(70)
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    net = model()
+    compile_model(net, sgd(balancer), steps_per_execution=3)
+    fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
+    np.testing.assert_allclose(flat(net), one_process_run(model(), arrays, B)[0], atol=1e-5)
+
+
+def check_adam_with_clipping_and_decay_equals_one_process():
+    def adam():
+        return keras.optimizers.AdamW(0.01, weight_decay=0.01, global_clipnorm=0.5)
+
+    arrays = images(70)
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    net = model()
+    compile_model(net, hvd.DistributedOptimizer(adam(), balancer=balancer))
+    fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
+    expected, _ = one_process_run(model(), arrays, B, adam())
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+def check_sparse_gradients_equal_one_process():
+    def embedding():
+        keras.utils.set_random_seed(1)
+        return keras.Sequential(
+            [
+                keras.layers.Input((5,), dtype="int32"),
+                keras.layers.Embedding(50, 8),
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(4),
+            ]
+        )
+
+    words = np.random.default_rng(3).integers(0, 50, (70, 5)).astype(np.int32)
+    arrays = (words, images(70)[1])
+    for sparse_as_dense in (False, True):
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = embedding()
+        optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(0.5, momentum=0.9),
+            balancer=balancer,
+            sparse_as_dense=sparse_as_dense,
+        )
+        compile_model(net, optimizer)
+        fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
+        reference = keras.optimizers.SGD(0.5, momentum=0.9)
+        expected, _ = one_process_run(embedding(), arrays, B, reference)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+def check_weights_are_equal_on_all_ranks():
+    for strategy in ("dbs", "even"):
+        balancer = hvd.Balancer(B, strategy)
+        net = model(seed=1 + hvd.rank(), batch_norm=True)
+        compile_model(net, sgd(balancer))
+        fit(net, balancer, balancer.dataset(images(90), shuffle_seed=SEED))
+        weights = weights_of_all_ranks(net)
+        np.testing.assert_array_equal(weights, np.broadcast_to(weights[0], weights.shape))
+
+
+def check_optimizer_without_a_balancer_averages_as_horovod_does():
+    x, y = images(48)
+    net = model(seed=1 + hvd.rank())
+    compile_model(net, sgd(None))
+    mine = slice(hvd.rank(), None, hvd.size())
+    local = 48 // hvd.size()
+    net.fit(
+        x[mine],
+        y[mine],
+        batch_size=local,
+        epochs=3,
+        verbose=0,
+        shuffle=False,
+        callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)],
+    )
+    whole = model()
+    compile_model(whole, keras.optimizers.SGD(0.05, momentum=0.9))
+    for _ in range(3):
+        whole.train_on_batch(x, y)
+    np.testing.assert_allclose(flat(net), flat(whole), atol=1e-5)
+
+
+def check_every_sample_once_and_the_same_global_batches():
+    for num_samples in (64, 70, 65, 5):
+        ids = np.arange(num_samples)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        dataset = balancer.dataset(ids, shuffle_seed=SEED)
+        even = hvd.Balancer(B, "even")
+        even_dataset = even.dataset(ids, shuffle_seed=SEED)
+        for one in (balancer, even):
+            one.begin_training()
+        orders = []
+        for epoch in range(3):
+            for one in (balancer, even):
+                one.begin_epoch(epoch)
+            assert len(dataset) == -(-num_samples // B) == len(even_dataset)
+            seen = [_global_batch(balancer, s, ids) for s, ids in enumerate(dataset)]
+            same = [_global_batch(even, s, ids) for s, ids in enumerate(even_dataset)]
+            assert seen == same
+            assert sorted(chain.from_iterable(seen)) == list(range(num_samples))
+            orders.append(list(chain.from_iterable(seen)))
+            for one in (balancer, even):
+                one.end_epoch()
+        assert num_samples == 5 or orders[0] != orders[1]
+        for one in (balancer, even):
+            one.end_training()
+
+
+def _global_batch(balancer, step, ids):
+    """The ids of all ranks in a step, in order, without those that only fill in."""
+    count = balancer.samples_in_step(step)
+    row = np.full(B, -1)
+    row[:count] = ids.numpy()[:count]
+    assert len(ids) == max(count, 1) or count == 0
+    rows = hvd_collective().allgather(row)
+    counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer._stage.num_samples)
+    return [i for row, count in zip(rows, counts, strict=True) for i in row[:count].tolist()]
+
+
+def check_a_rank_without_samples_harms_nothing():
+    # One sample in the last step, and statistics that a fill-in batch would move.
+    balancer = hvd.Balancer(B, hvd.strategies.static([1] * hvd.size()))
+    net = model(batch_norm=True)
+    compile_model(net, sgd(balancer))
+    history = fit(net, balancer, balancer.dataset(images(B + 1), shuffle_seed=SEED)).history
+    assert all(np.isfinite(value.numpy()).all() for value in net.weights)
+    assert np.isfinite(history["loss"]).all()
+    if hvd.size() == 1:
+        return
+    # What the last step leaves in the statistics of a rank without samples is taken back: a run
+    # over the first, full global batch alone ends with the same ones.
+    idle = balancer.samples_in_step(1) == 0
+    assert sum(hvd_collective().allgather(np.array([idle]))[:, 0]) == hvd.size() - 1
+    before = {}
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            values = [v.numpy() for v in net.non_trainable_weights + net.metrics_variables]
+            if batch == 0:
+                before["values"] = values
+            elif idle:
+                for value, expected in zip(values, before["values"], strict=True):
+                    np.testing.assert_array_equal(value, expected)
+
+    fit(net, balancer, balancer.dataset(images(B + 1), shuffle_seed=SEED), callbacks=[Watch()])
+    assert before
+
+
+def check_repeated_data_set_gets_a_new_order_each_epoch():
+    seen = []
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+
+    def note(x, y):
+        def keep(ids):
+            seen.append(ids.tolist())
+            return ids
+
+        return x, tf.ensure_shape(tf.numpy_function(keep, [y], tf.int64), [None])
+
+    x, _ = images(70)
+    dataset = balancer.dataset((x, np.arange(70) % 4), shuffle_seed=SEED).map(note)
+    net = model()
+    compile_model(net, sgd(balancer))
+    seen.clear()
+    fit(net, balancer, dataset.repeat(), steps_per_epoch=5)
+    expected, _ = one_process_run(model(), (x, np.arange(70) % 4), B)
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+def check_a_second_fit_keeps_the_plan():
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    dataset = balancer.dataset(images(70), shuffle_seed=SEED)
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, dataset, epochs=2)
+    plan = balancer.plan
+    for _ in range(2):  # Outside of training nothing waits.
+        assert sum(len(batch[1]) for batch in dataset) >= 1
+    fit(net, balancer, dataset, epochs=1)
+    assert plan.batch_sizes == some_plans(B)[1]
+    assert balancer.plan.batch_sizes == some_plans(B)[2]
+
+
+def check_mixed_precision_skips_the_same_steps_on_all_ranks():
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        balancer = hvd.Balancer(B, hvd.strategies.static([1] * hvd.size()))
+        x, y = images(64)
+        x[:, 0, 0, 0] = 1.0
+        x[5] = 6e4  # One sample overflows, on the one rank that has it.
+        net = model()
+        compile_model(net, sgd(balancer))
+        fit(net, balancer, balancer.dataset((x, y), shuffle_seed=SEED))
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    weights = weights_of_all_ranks(net)
+    np.testing.assert_array_equal(weights, np.broadcast_to(weights[0], weights.shape))
+    assert np.isfinite(weights).all()
+    assert isinstance(net.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def check_loss_scaling_the_wrong_way_round_is_an_error():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, keras.optimizers.LossScaleOptimizer(sgd(balancer)))
+    with pytest.raises(ValueError, match="wrap it the other way round"):
+        net.fit(*images(B), batch_size=B, verbose=0)
+
+
+def check_averaged_metrics_do_not_need_the_same_names_on_all_ranks():
+    class OnRankZero(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["only_rank_0"] = 3.0
+
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    callbacks = [
+        *([OnRankZero()] if hvd.rank() == 0 else []),
+        hvd.callbacks.MetricAverageCallback(),
+        hvd.callbacks.DynamicBatchSizeCallback(balancer),
+    ]
+    dataset = balancer.dataset(images(64), shuffle_seed=SEED)
+    logs = net.fit(dataset, verbose=0, shuffle=False, callbacks=callbacks).history
+    losses = hvd_collective().allgather(np.array(logs["loss"]))
+    assert len(set(losses[:, 0])) == 1
+    assert logs.get("only_rank_0", [3.0]) == [3.0]
