@@ -20,7 +20,8 @@ class Spells:
         rank: Whom it concerns.
         start: First step.
         stop: First step after it.
-        load_start: First step with its load, not after `start`.
+        load_start: First step at whose end the host shows its load.
+        load_stop: First step at whose end it does not show it any more.
         log_factor: Logarithm of the factor on the step time.
         extra_seconds: Added to each step.
         pause_seconds: Added to each step, but nothing that a plan could make up for.
@@ -33,6 +34,7 @@ class Spells:
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     load_start: NDArray[np.int64]
+    load_stop: NDArray[np.int64]
     log_factor: NDArray[np.float64]
     extra_seconds: NDArray[np.float64]
     pause_seconds: NDArray[np.float64]
@@ -49,8 +51,9 @@ class Spells:
             [0.5, 0.5]
         """
         given.setdefault("load_start", start)
+        given.setdefault("load_stop", stop)
         columns = {"rank": rank, "start": start, "stop": stop, **given}
-        whole = ("rank", "start", "stop", "load_start")
+        whole = ("rank", "start", "stop", "load_start", "load_stop")
         filled: dict[str, Any] = {}
         for field in fields(cls):
             dtype = np.int64 if field.name in whole else np.float64

@@ -89,7 +89,7 @@ class Timeline:
         amounts = np.stack([spells.log_factor, spells.extra_seconds, spells.absent], axis=1)
         self._times = Track(spells.rank, spells.start, spells.stop, amounts, size)
         loads = np.stack([spells.load, spells.memory], axis=1)
-        self._loads = Track(spells.rank, spells.load_start, spells.stop, loads, size)
+        self._loads = Track(spells.rank, spells.load_start, spells.load_stop, loads, size)
         pausing = np.flatnonzero(spells.pause_seconds > 0)
         pausing = pausing[np.argsort(spells.start[pausing], kind="stable")]
         self._pause_steps = spells.start[pausing]

@@ -42,7 +42,7 @@ def test_neighbour_slows_and_announces_itself():
     assert busy[:, 1] == pytest.approx(expected)
     assert np.all(busy[:, [0, 2]] == pytest.approx(1.0))
     load = np.zeros(STEPS)
-    load[17:30] = 0.5
+    load[17:29] = 0.5  # The reading after step 29 is that before step 30, which is fast.
     assert cpu[:, 1] == pytest.approx(load)
     assert memory[:, 1] == pytest.approx(0.4 * load)
     assert np.all(cpu[:, [0, 2]] == 0)
