@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster.step_file import StepFile
 
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
@@ -24,6 +25,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         super().__init__()
         self._balancer = balancer
         self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []
+        self._step_file = StepFile() if balancer.rank == 0 else None
+        self._steps_seen = 0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""
@@ -37,6 +40,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Opens the epoch for the data set, with the plan in force."""
+        self._steps_seen = 0
         self._balancer.begin_epoch(epoch)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -51,6 +55,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         for variable, value in self._before_filling:
             variable.assign(value)
         self._before_filling = []
+        if self._step_file is not None:
+            self._step_file.advance(batch + 1 - self._steps_seen)
+            self._steps_seen = batch + 1
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Keeps a validation out of the measured steps."""

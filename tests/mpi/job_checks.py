@@ -1,0 +1,309 @@
+"""Faults and wrong arguments: an error on all ranks or the plan as it was, never a hang."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.cluster import collective as job
+from hvd_dbs.ops.step_clock import StepTimes
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    flat,
+    hvd_collective,
+    images,
+    model,
+    scripted,
+    sgd,
+    some_plans,
+)
+
+B = 16
+
+
+def on_last_rank(value, otherwise):
+    return value if hvd.rank() == hvd.size() - 1 else otherwise
+
+
+def check_collective_exchanges_rows_and_texts():
+    collective = hvd_collective()
+    rank, size = collective.rank, collective.size
+    assert (rank, size) == (hvd.rank(), hvd.size())
+    rows = collective.allgather(np.array([rank, 0.5]))
+    np.testing.assert_array_equal(rows, [[r, 0.5] for r in range(size)])
+    np.testing.assert_array_equal(collective.broadcast(np.array([rank + 7])), [7])
+    assert collective.allgather(np.zeros(0)).shape == (size, 0)
+    texts = job.allgather_text(collective, "ü" * rank)
+    assert texts == ["ü" * r for r in range(size)]
+
+
+def check_unequal_arguments_are_an_error_on_all_ranks():
+    if hvd.size() == 1:
+        pytest.skip("one rank cannot differ from another")
+    with pytest.raises(ValueError, match=r"global_batch_size differs between ranks: 16 on .*; 32"):
+        hvd.Balancer(on_last_rank(32, 16))
+    with pytest.raises(ValueError, match="strategy differs between ranks"):
+        hvd.Balancer(B, on_last_rank("even", "dbs"))
+    ones = [1.0] * hvd.size()
+    with pytest.raises(ValueError, match="strategy differs between ranks"):
+        hvd.Balancer(B, hvd.strategies.static(on_last_rank([2.0, *ones[1:]], ones)))
+    balancer = hvd.Balancer(B)
+    with pytest.raises(ValueError, match="number of samples differs between ranks: 48 on"):
+        balancer.dataset(images(on_last_rank(32, 48)))
+    with pytest.raises(ValueError, match="shuffle_seed differs between ranks"):
+        balancer.dataset(images(48), shuffle_seed=on_last_rank(None, 3))
+
+
+def check_an_error_of_one_rank_is_raised_on_all_with_its_number():
+    balancer = hvd.Balancer(B)
+    x, y = images(32)
+    with pytest.raises(ValueError, match=r"arrays of \[31, 32\] samples") as caught:
+        balancer.dataset((x, on_last_rank(y[:-1], y)))
+    if hvd.size() > 1:
+        assert str(caught.value).startswith(f"rank {hvd.size() - 1}: ")
+
+
+def check_impossible_arguments_name_what_is_expected():
+    size = hvd.size()
+    for arguments, text in [
+        ({"global_batch_size": 0}, "at least one sample|min_batch_size"),
+        ({"global_batch_size": -3}, "must not be negative"),
+        ({"global_batch_size": 2.5}, "whole number"),
+        ({"global_batch_size": B, "strategy": "quick"}, "Known: .*dbs"),
+        ({"global_batch_size": B, "strategy": "static"}, "needs ratios"),
+        ({"global_batch_size": B, "strategy": 3}, "preset's name or a Strategy"),
+        ({"global_batch_size": B, "every": "hour"}, "epoch"),
+        ({"global_batch_size": B, "min_batch_size": 0}, "at least 1"),
+        ({"global_batch_size": B, "max_batch_size": 3}, f"allows at most {3 * size} samples"),
+        ({"global_batch_size": B, "max_batch_size": 0}, "below its min_batch_size"),
+        ({"global_batch_size": B, "max_batch_size": [B] * (size + 1)}, f"for {size} ranks"),
+        ({"global_batch_size": B, "max_batch_size": {"nobody": B}}, "no entry for host"),
+        ({"global_batch_size": B, "multiple_of": 5}, "not a multiple of multiple_of=5"),
+        ({"global_batch_size": size - 1}, "min_batch_size|negative|at least one"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=text):
+            hvd.Balancer(**arguments)
+
+
+def check_bounds_by_number_rank_and_host():
+    host = socket.gethostname()
+    for bound in (B, [B] * hvd.size(), {host: B, "elsewhere": 1}):
+        assert hvd.Balancer(B, max_batch_size=bound).plan.global_batch_size == B
+    if hvd.size() > 1:
+        bounds = [1] + [B] * (hvd.size() - 1)
+        assert hvd.Balancer(B, max_batch_size=bounds).plan.batch_sizes[0] == 1
+
+
+def check_unusable_timings_keep_the_plan_and_are_said_once():
+    for broken in (float("nan"), -1.0, 0.0, float("inf"), 1e9):
+        balancer = hvd.Balancer(B, "dbs")
+        net = model()
+        compile_model(net, sgd(balancer))
+        drain = balancer.clock.drain
+
+        def broken_drain(drain=drain, broken=broken):
+            times = drain()
+            busy = np.full_like(times.busy_seconds, broken)
+            return StepTimes(busy, times.wait_seconds, times.num_samples)
+
+        if hvd.rank() == hvd.size() - 1:
+            balancer.clock.drain = broken_drain
+        plan = balancer.plan
+        with captured("hvd_dbs") as records:
+            fit(net, balancer, balancer.dataset(images(96), shuffle_seed=SEED), epochs=3)
+        assert balancer.plan == plan
+        warnings = [r.getMessage() for r in records if r.levelno == logging.WARNING]
+        if hvd.rank() == 0:
+            assert len(warnings) == 1, warnings
+            assert f"no usable timing of rank {hvd.size() - 1}" in warnings[0]
+        else:
+            assert not warnings
+
+
+def check_a_failing_time_model_keeps_the_plan():
+    class Failing:
+        record_size = 1
+
+        def init(self, num_rows):
+            return {}
+
+        def update(self, state, measurement):
+            raise ZeroDivisionError("on purpose")
+
+        def record(self, state):
+            raise AssertionError
+
+        def curves(self, records):
+            from hvd_dbs.balancing.curves import AffineCurves
+
+            return AffineCurves(np.zeros(len(records)), records[:, 0])
+
+    from hvd_dbs.balancing import Strategy
+    from hvd_dbs.balancing.solvers.proportional import Proportional
+
+    strategy = Strategy("failing", model=Failing(), solver=Proportional(), every="epoch")
+    balancer = hvd.Balancer(B, strategy)
+    net = model()
+    compile_model(net, sgd(balancer))
+    plan = balancer.plan
+    with captured("hvd_dbs") as records:
+        fit(net, balancer, balancer.dataset(images(96), shuffle_seed=SEED), epochs=3)
+    assert balancer.plan == plan
+    assert sum("time model failed" in record.getMessage() for record in records) == 1
+
+
+def check_a_broken_invariant_ends_the_job_on_all_ranks():
+    wrong = [1] * hvd.size()  # Its sum is not B.
+    balancer = hvd.Balancer(B, scripted([wrong]))
+    net = model()
+    compile_model(net, sgd(balancer))
+    balancer.clock.drain = lambda: StepTimes(
+        np.ones(5), np.ones(5), np.full(5, float(balancer.plan.batch_sizes[hvd.rank()]))
+    )
+    with pytest.raises(RuntimeError, match="proposed .* outside of its bounds|rank 0 says which"):
+        fit(net, balancer, balancer.dataset(images(96), shuffle_seed=SEED))
+
+
+def check_parts_that_do_not_belong_together_are_an_error():
+    balancer, other = hvd.Balancer(B), hvd.Balancer(B)
+    net = model()
+    compile_model(net, sgd(on_last_rank(other, balancer)))
+    with pytest.raises(ValueError, match="does not weigh gradients by this balancer"):
+        fit(net, balancer, balancer.dataset(images(64), shuffle_seed=SEED))
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(64), shuffle_seed=SEED)
+    with pytest.raises(ValueError, match=r"fit runs 2 steps an epoch .* has 4"):
+        fit(net, balancer, dataset, steps_per_epoch=2)
+    fresh = hvd.Balancer(B)
+    net = model()
+    compile_model(net, sgd(fresh))
+    with pytest.raises(RuntimeError, match="has no data set"):
+        fit(net, fresh, dataset)
+
+
+def check_optimizer_arguments():
+    with pytest.raises(TypeError, match="expected a Keras 3 optimizer"):
+        hvd.DistributedOptimizer("sgd")
+    with pytest.raises(ValueError, match="distributed already"):
+        hvd.DistributedOptimizer(sgd(None))
+    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2)
+    with pytest.raises(TypeError, match="no option 'weights'"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), weights=1)
+    built = keras.optimizers.SGD()
+    built.build([keras.Variable(1.0)])
+    with pytest.raises(ValueError, match="built already"):
+        hvd.DistributedOptimizer(built)
+    accepted = hvd.DistributedOptimizer(
+        keras.optimizers.Adam(0.3, beta_1=0.5), op=hvd.Average, num_groups=0
+    )
+    assert type(accepted).__name__ == "Adam"
+    assert accepted.get_config() == keras.optimizers.Adam(0.3, beta_1=0.5).get_config()
+
+
+def check_a_saved_model_loads_in_plain_keras():
+    balancer = hvd.Balancer(B)
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, balancer.dataset(images(48), shuffle_seed=SEED), epochs=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "model.keras")
+        net.save(path)
+        loaded = keras.saving.load_model(path)
+    assert type(loaded.optimizer) is keras.optimizers.SGD
+    np.testing.assert_array_equal(flat(loaded), flat(net))
+
+
+def check_state_survives_json_and_wrong_states_change_nothing():
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, balancer.dataset(images(48), shuffle_seed=SEED), epochs=2)
+    state = json.loads(json.dumps(balancer.state_dict(), allow_nan=False))
+    restored = hvd.Balancer(B, scripted(some_plans(B)))
+    restored.load_state_dict(state)
+    assert restored.plan == balancer.plan
+    assert restored.state_dict() == balancer.state_dict()
+
+    fresh = hvd.Balancer(B, scripted(some_plans(B)))
+    before = fresh.state_dict()
+    foreign = hvd.Balancer(2 * B, scripted(some_plans(2 * B))).state_dict()
+    for wrong in ({}, {"format": 2}, foreign, hvd.Balancer(B, "even").state_dict(), None):
+        # Wrong on one rank only is as wrong as on all.
+        with pytest.raises(ValueError, match="not a state of this balancer"):
+            fresh.load_state_dict(on_last_rank(wrong, state))
+        assert fresh.state_dict() == before
+
+
+def check_a_validation_is_not_part_of_a_step():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, balancer.dataset(images(96), shuffle_seed=SEED), epochs=1)
+    times = balancer.clock.drain()
+    assert len(times.busy_seconds) == 6
+    # The first step of an epoch, which also traces, does not count; all others do.
+    assert np.isnan(times.busy_seconds[0])
+    assert (times.busy_seconds[1:] > 0).all()
+    assert (times.wait_seconds >= 0).all()
+    np.testing.assert_array_equal(times.num_samples, balancer.plan.batch_sizes[hvd.rank()])
+    balancer.clock.restart()
+    net.train_on_batch(*images(B))
+    assert np.isnan(balancer.clock.drain().busy_seconds).all()
+
+
+def check_busy_seconds_leave_the_waiting_out():
+    if hvd.size() == 1:
+        pytest.skip("one rank waits for nobody")
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+
+    def slow(x, y):  # The last rank takes its time over every batch.
+        def sleep(ids):
+            import time
+
+            time.sleep(0.05)
+            return ids
+
+        return x, tf.ensure_shape(tf.numpy_function(sleep, [y], tf.int64), [None])
+
+    dataset = balancer.dataset(images(320), shuffle_seed=SEED)
+    fit(net, balancer, dataset.map(slow) if hvd.rank() == hvd.size() - 1 else dataset, epochs=1)
+    times = balancer.clock.drain()
+    rows = hvd_collective().allgather(
+        np.array([np.nanmedian(times.busy_seconds), np.nanmedian(times.wait_seconds)])
+    )
+    # All steps took the slow rank's time; only the clock knows whose time it was.
+    assert rows[-1, 0] > 3 * rows[0, 0]
+    assert rows[0, 1] > 3 * rows[-1, 1]
+
+
+class captured:  # noqa: N801
+    """The log records of a logger and those below it."""
+
+    def __init__(self, name):
+        self._logger = logging.getLogger(name)
+        self._handler = logging.Handler()
+        self.records = []
+        self._handler.emit = self.records.append
+
+    def __enter__(self):
+        self._logger.addHandler(self._handler)
+        self._logger.setLevel(logging.INFO)
+        return self.records
+
+    def __exit__(self, *exception):
+        self._logger.removeHandler(self._handler)
