@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+
+from hvd_dbs.ops import native
 
 _CAPACITY = 4096
 
@@ -35,7 +40,82 @@ class StepClock:
     clock notes when the last local gradient is ready and when the last reduced one is back:
     busy = ready(k) - back(k-1), wait = back(k) - ready(k). A step that follows a `restart` has no
     back(k-1) and does not count; the most recent 4096 steps are kept.
+
+    With the native library a GPU's own time is taken, by events that are read later; nothing waits
+    for them, so that the last steps may only be seen in the next `drain`. Without it the time at
+    which the host asked the GPU for the gradients is all there is to see.
     """
+
+    def __init__(self) -> None:
+        library = native.library()
+        self._recorder: _Recorder = (
+            _TensorFlowRecorder() if library is None else _NativeRecorder(library)
+        )
+
+    def restart(self) -> None:
+        """Leaves the step under way out: it holds more than a step's work.
+
+        Called where an epoch starts, after a validation, and while a step is being traced (then
+        it happens once, for the slow first step).
+        """
+        self._recorder.restart()
+
+    def ready(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Notes that these local gradients are ready; in the graph. Its result is for `back`."""
+        with tf.control_dependencies(list(gradients)):
+            return self._recorder.ready()
+
+    def back(self, ready: tf.Tensor, reduced: Sequence[tf.Tensor], num_samples: tf.Tensor) -> None:
+        """Notes a step whose reduced gradients these are; in the graph."""
+        with tf.control_dependencies([ready, *reduced]):
+            self._recorder.back(ready, num_samples)
+
+    def drain(self) -> StepTimes:
+        """The steps since the last call, oldest first."""
+        times = self._recorder.drain()
+        return StepTimes(times[:, 0].copy(), times[:, 1].copy(), times[:, 2].copy())
+
+
+class _Recorder(Protocol):
+    """Where and how times are taken."""
+
+    def restart(self) -> None: ...
+
+    def ready(self) -> tf.Tensor: ...
+
+    def back(self, ready: tf.Tensor, num_samples: tf.Tensor) -> None: ...
+
+    def drain(self) -> NDArray[np.float64]: ...
+
+
+class _NativeRecorder:
+    """Operations of the native library on the device of the gradients, and a clock in it."""
+
+    def __init__(self, library: native.NativeLibrary) -> None:
+        self._ops, self._functions = library.ops, library.functions
+        self._clock = int(self._functions.hvd_dbs_step_clock_new(_CAPACITY))
+        weakref.finalize(self, self._functions.hvd_dbs_step_clock_delete, self._clock)
+
+    def restart(self) -> None:
+        self._functions.hvd_dbs_step_clock_restart(self._clock)
+
+    def ready(self) -> tf.Tensor:
+        return self._ops.hvd_dbs_step_ready(clock=self._clock)
+
+    def back(self, ready: tf.Tensor, num_samples: tf.Tensor) -> None:
+        self._ops.hvd_dbs_step_back(
+            noted=ready, num_samples=tf.cast(num_samples, tf.int64), clock=self._clock
+        )
+
+    def drain(self) -> NDArray[np.float64]:
+        times = np.empty((_CAPACITY, 3))
+        pointer = times.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+        num_steps = self._functions.hvd_dbs_step_clock_drain(self._clock, pointer, _CAPACITY)
+        return times[:num_steps]
+
+
+class _TensorFlowRecorder:
+    """Timestamps in variables."""
 
     def __init__(self) -> None:
         with tf.init_scope(), tf.device("CPU"):
@@ -44,36 +124,25 @@ class StepClock:
             self._num_steps = tf.Variable(0, dtype=tf.int64)
 
     def restart(self) -> None:
-        """Leaves the step under way out: it holds more than a step's work.
-
-        Called where an epoch starts, after a validation, and while a step is being traced (then
-        the assignment is lifted out of the graph, so it happens once, for the slow first step).
-        """
-        with tf.init_scope():
+        with tf.init_scope():  # Lifted out of a graph that is being traced.
             self._back.assign(float("nan"))
 
-    def ready(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The time at which the last of these local gradients is ready; in the graph."""
-        with tf.control_dependencies(list(gradients)), tf.device("CPU"):
+    def ready(self) -> tf.Tensor:
+        with tf.device("CPU"):
             return tf.timestamp()
 
-    def back(
-        self, ready: tf.Tensor, reduced: Sequence[tf.Tensor], num_samples: tf.Tensor
-    ) -> None:
-        """Notes a step whose reduced gradients these are; in the graph."""
-        with tf.control_dependencies([ready, *reduced]), tf.device("CPU"):
+    def back(self, ready: tf.Tensor, num_samples: tf.Tensor) -> None:
+        with tf.device("CPU"):
             now = tf.timestamp()
             row = tf.stack([ready - self._back, now - ready, tf.cast(num_samples, tf.float64)])
             self._times.scatter_nd_update([[self._num_steps % _CAPACITY]], [row])
             self._num_steps.assign_add(1)
             self._back.assign(now)
 
-    def drain(self) -> StepTimes:
-        """The steps since the last call, oldest first."""
+    def drain(self) -> NDArray[np.float64]:
         num_steps = int(self._num_steps.numpy())
         self._num_steps.assign(0)
         times = self._times.numpy()
         if num_steps > _CAPACITY:
             times = np.roll(times, -(num_steps % _CAPACITY), axis=0)
-        times = times[: min(num_steps, _CAPACITY)]
-        return StepTimes(times[:, 0].copy(), times[:, 1].copy(), times[:, 2].copy())
+        return times[: min(num_steps, _CAPACITY)]

@@ -33,25 +33,31 @@ class GradientReducer:
     ) -> None:
         self.balancer = balancer
         self._sparse_as_dense = sparse_as_dense
-        self._options = {"compression": compression, "process_set": process_set}
+        self._options: dict[str, Any] = {"compression": compression, "process_set": process_set}
 
     def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of the gradients of one step; in the graph, once a step."""
         if self._sparse_as_dense:
             gradients = [
-                tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+                tf.convert_to_tensor(gradient)
+                if isinstance(gradient, tf.IndexedSlices)
+                else gradient
                 for gradient in gradients
             ]
         if self.balancer is None:
-            return weighted_allreduce(gradients, 1.0, **self._options)
+            num_ranks = self._options["process_set"].size()
+            return weighted_allreduce(gradients, 1.0, expected_total=num_ranks, **self._options)
         clock = self.balancer.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
         num_samples = self.balancer.advance_step()
         ready = clock.ready(_present(gradients))
-        # A share keeps half-precision products in range where a count would not.
-        weight = tf.cast(num_samples, tf.float32) / self.balancer.global_batch_size
-        reduced = weighted_allreduce(gradients, weight, **self._options)
+        reduced = weighted_allreduce(
+            gradients,
+            num_samples,
+            expected_total=self.balancer.global_batch_size,  # Except in a last, partial batch.
+            **self._options,
+        )
         clock.back(ready, _present(reduced), num_samples)
         return reduced
 

@@ -1,0 +1,157 @@
+"""The weighted sum over flat buckets, packed and unpacked by the native library."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from hvd_dbs.ops.native import NativeLibrary
+
+DEFAULT_BUCKET_BYTES = 32 * 2**20
+"""Large enough for the network's full bandwidth, small enough to start before the last gradient
+and to stay in a cache between packing and summing; measured by benchmarks/op.py."""
+
+
+def weighted_means(
+    library: NativeLibrary,
+    tensors: Sequence[tf.Tensor],
+    weight: tf.Tensor,
+    expected_total: tf.Tensor,
+    *,
+    bucket_bytes: int,
+    compression: Any,
+    process_set: hvd.ProcessSet,
+    name: str,
+) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+    """The weighted means of dense tensors, and the summed weight where it was needed.
+
+    Args:
+        library: The native library.
+        tensors: Floating-point tensors, the same on all ranks.
+        weight: What this rank's tensors count for, float32.
+        expected_total: What the weights are expected to add up to, float32. Where they do, what
+            comes back needs no more work.
+        bucket_bytes: Where a bucket is closed; a tensor is never split.
+        compression: Horovod's `Compression.none` or `Compression.fp16`.
+        process_set: The ranks that take part.
+        name: Beginning of Horovod's names for the operations.
+    """
+    wires = [_wire(tensor.dtype, compression) for tensor in tensors]
+    total: tf.Tensor | None = None
+    if tf.float16 in wires:
+        total = summed_weight(weight, process_set, name)
+    order = _order_of_appearance(tensors)
+    plan = plan_buckets(
+        [
+            tensors[i].shape.num_elements() * wires[i].size
+            if tensors[i].shape.is_fully_defined()
+            else 0
+            for i in order
+        ],
+        [(tensors[i].dtype.name, wires[i].name) for i in order],
+        bucket_bytes,
+    )
+    means: list[tf.Tensor | None] = [None] * len(tensors)
+    before: list[tf.Tensor] = []
+    for number, positions in enumerate(plan):
+        members = [order[position] for position in positions]
+        wire = wires[members[0]]
+        parts = [tensors[i] for i in members]
+        has_slot = wire != tf.float16
+        bucket = library.ops.hvd_dbs_pack(
+            tensors=parts,
+            weight=weight,
+            expected_total=expected_total,
+            Wire=wire,
+            with_weight=has_slot,
+        )
+        # One after the other: Horovod would copy buckets that wait at the same time into one.
+        with tf.control_dependencies(before):
+            summed = hvd.allreduce(
+                bucket,
+                op=hvd.Sum,
+                process_set=process_set,
+                # Buckets that differ between ranks then wait for each other, and Horovod says so,
+                # where sums of unlike tensors would go unnoticed.
+                name=f"{name}.{number}.{_digest(members, parts)}",
+            )
+        before = [summed]
+        shapes = [part.shape for part in parts]
+        all_known = all(shape.is_fully_defined() for shape in shapes)
+        unpacked = library.ops.hvd_dbs_unpack(
+            bucket=summed,
+            total=[] if has_slot else [total],
+            expected_total=expected_total,
+            dynamic_shapes=[] if all_known else [tf.shape(part, tf.int64) for part in parts],
+            N=len(parts),
+            T=parts[0].dtype,
+            shapes=shapes,
+        )
+        for i, value in zip(members, unpacked, strict=True):
+            means[i] = value
+    return means, total
+
+
+def summed_weight(weight: tf.Tensor, process_set: hvd.ProcessSet, name: str) -> tf.Tensor:
+    """The sum of all ranks' weights, float32, where no bucket carries it."""
+    # In a type of its own, so that Horovod does not copy it and a bucket into one.
+    return tf.cast(
+        hvd.allreduce(
+            tf.cast(weight, tf.float64), op=hvd.Sum, process_set=process_set, name=f"{name}.weight"
+        ),
+        tf.float32,
+    )
+
+
+def plan_buckets(
+    sizes: Sequence[int], kinds: Sequence[Hashable], bucket_bytes: int
+) -> list[list[int]]:
+    """Puts tensors into buckets in the order in which they appear.
+
+    Args:
+        sizes: Bytes of each tensor.
+        kinds: A bucket holds tensors of one kind.
+        bucket_bytes: A bucket is closed before it exceeds this.
+
+    Returns:
+        The tensors of each bucket, in the order in which the buckets are complete.
+
+    Example:
+        >>> plan_buckets([5, 5, 5, 20, 1], ["a"] * 5, bucket_bytes=10)
+        [[0, 1], [2], [3], [4]]
+    """
+    closed: list[list[int]] = []
+    open_buckets: dict[Hashable, list[int]] = {}
+    for i, (size, kind) in enumerate(zip(sizes, kinds, strict=True)):
+        bucket = open_buckets.setdefault(kind, [])
+        if bucket and sum(sizes[j] for j in bucket) + size > bucket_bytes:
+            closed.append(bucket)
+            bucket = open_buckets[kind] = []
+        bucket.append(i)
+    return [*closed, *sorted(open_buckets.values(), key=lambda bucket: bucket[-1])]
+
+
+def _wire(dtype: tf.DType, compression: Any) -> tf.DType:
+    """The type in which tensors travel: wide enough that a sum is rounded once."""
+    if compression is hvd.Compression.fp16:
+        return tf.float16
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def _order_of_appearance(tensors: Sequence[tf.Tensor]) -> list[int]:
+    """Positions in the order in which a step computes the tensors: backwards, for gradients."""
+    if tf.executing_eagerly():
+        return list(range(len(tensors)))
+    graph = tf.compat.v1.get_default_graph()
+    made = {operation.name: i for i, operation in enumerate(graph.get_operations())}
+    appeared = [made.get(t.op.name, -1) if t.graph is graph else -1 for t in tensors]
+    return sorted(range(len(tensors)), key=lambda i: (appeared[i], i))
+
+
+def _digest(members: Sequence[int], parts: Sequence[tf.Tensor]) -> str:
+    layout = [(i, part.dtype.name, str(part.shape)) for i, part in zip(members, parts, strict=True)]
+    return f"{zlib.crc32(repr(layout).encode()):08x}"

@@ -1,0 +1,124 @@
+#include "hvd_dbs/ops/cc/core/step_clock.h"
+
+#include <chrono>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+namespace hvd_dbs {
+
+HostMark::HostMark()
+    : nanoseconds_(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                       std::chrono::steady_clock::now().time_since_epoch())
+                       .count()) {}
+
+double HostMark::SecondsSince(const TimeMark& earlier) const {
+  const auto* other = dynamic_cast<const HostMark*>(&earlier);
+  if (other == nullptr) return std::numeric_limits<double>::quiet_NaN();
+  return static_cast<double>(nanoseconds_ - other->nanoseconds_) * 1e-9;
+}
+
+void StepClock::Restart() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  last_back_.reset();
+}
+
+void StepClock::Ready(std::shared_ptr<const TimeMark> mark) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ready_ = std::move(mark);
+}
+
+void StepClock::Back(std::shared_ptr<const TimeMark> mark, double num_samples) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ready_ != nullptr) pending_.push_back({last_back_, std::move(ready_), mark, num_samples});
+  ready_ = nullptr;
+  last_back_ = std::move(mark);
+  Resolve();
+}
+
+std::vector<StepTimes> StepClock::Drain() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Resolve();
+  std::vector<StepTimes> steps(known_.begin(), known_.end());
+  known_.clear();
+  return steps;
+}
+
+void StepClock::Resolve() {
+  // Moments pass in the order in which they were noted.
+  while (!pending_.empty() && pending_.front().back->Passed()) {
+    const Step& step = pending_.front();
+    const double busy = step.begin == nullptr ? std::numeric_limits<double>::quiet_NaN()
+                                              : step.ready->SecondsSince(*step.begin);
+    known_.push_back({busy, step.back->SecondsSince(*step.ready), step.num_samples});
+    pending_.pop_front();
+  }
+  while (known_.size() > capacity_) known_.pop_front();
+  // Only a device that stands still gets here; each mark holds an event.
+  while (pending_.size() > capacity_) pending_.pop_front();
+}
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  int64_t next = 0;
+  std::unordered_map<int64_t, std::shared_ptr<StepClock>> clocks;
+};
+
+Registry& TheRegistry() {
+  static Registry* const registry = new Registry;  // Operations may outlive static objects.
+  return *registry;
+}
+
+}  // namespace
+
+int64_t RegisterStepClock(size_t capacity) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.clocks.emplace(registry.next, std::make_shared<StepClock>(capacity));
+  return registry.next++;
+}
+
+void ForgetStepClock(int64_t clock) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.clocks.erase(clock);
+}
+
+std::shared_ptr<StepClock> FindStepClock(int64_t clock) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard<std::mutex> lock(registry.mutex);
+  const auto found = registry.clocks.find(clock);
+  return found == registry.clocks.end() ? nullptr : found->second;
+}
+
+}  // namespace hvd_dbs
+
+// What Python calls through ctypes.
+#define HVD_DBS_EXPORT extern "C" __attribute__((visibility("default")))
+
+HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_new(int64_t capacity) {
+  return hvd_dbs::RegisterStepClock(static_cast<size_t>(capacity));
+}
+
+HVD_DBS_EXPORT void hvd_dbs_step_clock_delete(int64_t clock) { hvd_dbs::ForgetStepClock(clock); }
+
+HVD_DBS_EXPORT void hvd_dbs_step_clock_restart(int64_t clock) {
+  if (const auto found = hvd_dbs::FindStepClock(clock)) found->Restart();
+}
+
+// Writes busy, wait and samples of at most `capacity` steps, 3 numbers each; returns how many.
+HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_drain(int64_t clock, double* rows, int64_t capacity) {
+  const auto found = hvd_dbs::FindStepClock(clock);
+  if (found == nullptr) return 0;
+  int64_t num_steps = 0;
+  for (const hvd_dbs::StepTimes& step : found->Drain()) {
+    if (num_steps == capacity) break;
+    *rows++ = step.busy_seconds;
+    *rows++ = step.wait_seconds;
+    *rows++ = step.num_samples;
+    ++num_steps;
+  }
+  return num_steps;
+}

@@ -1,0 +1,81 @@
+// When a rank's own gradients were ready and when the reduced ones came back, step by step.
+#ifndef HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
+#define HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace hvd_dbs {
+
+// A moment that may still lie ahead: on a GPU the host runs before the device.
+class TimeMark {
+ public:
+  virtual ~TimeMark() = default;
+  // Whether the moment has passed; never waits.
+  virtual bool Passed() const = 0;
+  // NaN if the two cannot be compared. Both have passed.
+  virtual double SecondsSince(const TimeMark& earlier) const = 0;
+};
+
+// A moment of the host's monotonic clock.
+class HostMark : public TimeMark {
+ public:
+  HostMark();  // Now.
+  explicit HostMark(int64_t nanoseconds) : nanoseconds_(nanoseconds) {}
+  bool Passed() const override { return true; }
+  double SecondsSince(const TimeMark& earlier) const override;
+
+ private:
+  int64_t nanoseconds_;
+};
+
+struct StepTimes {
+  double busy_seconds;  // NaN where the step follows a restart.
+  double wait_seconds;
+  double num_samples;
+};
+
+// busy(k) = ready(k) - back(k-1), wait(k) = back(k) - ready(k). Safe to use from several threads.
+class StepClock {
+ public:
+  // Keeps the newest `capacity` steps.
+  explicit StepClock(size_t capacity) : capacity_(capacity) {}
+
+  // The step under way does not count: more than a step's work is in it.
+  void Restart();
+  void Ready(std::shared_ptr<const TimeMark> mark);
+  void Back(std::shared_ptr<const TimeMark> mark, double num_samples);
+  // The steps since the last call whose times are known by now, oldest first.
+  std::vector<StepTimes> Drain();
+
+ private:
+  struct Step {
+    std::shared_ptr<const TimeMark> begin;  // Null after a restart.
+    std::shared_ptr<const TimeMark> ready;
+    std::shared_ptr<const TimeMark> back;
+    double num_samples;
+  };
+
+  void Resolve();
+
+  const size_t capacity_;
+  std::mutex mutex_;
+  std::shared_ptr<const TimeMark> last_back_;
+  std::shared_ptr<const TimeMark> ready_;
+  std::deque<Step> pending_;
+  std::deque<StepTimes> known_;
+};
+
+// Clocks by number, because a graph's operations can only name one by an attribute.
+int64_t RegisterStepClock(size_t capacity);
+void ForgetStepClock(int64_t clock);
+// Null if it was forgotten.
+std::shared_ptr<StepClock> FindStepClock(int64_t clock);
+
+}  // namespace hvd_dbs
+
+#endif  // HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_

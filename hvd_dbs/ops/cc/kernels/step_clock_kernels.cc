@@ -1,0 +1,85 @@
+// HvdDbsStepReady and HvdDbsStepBack on CPU and GPU.
+#ifdef HVD_DBS_WITH_CUDA
+#define EIGEN_USE_GPU
+#endif
+#define EIGEN_USE_THREADS
+
+#include <memory>
+
+#include "hvd_dbs/ops/cc/core/step_clock.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#ifdef HVD_DBS_WITH_CUDA
+#include "hvd_dbs/ops/cc/core/event_mark.h"
+#endif
+
+namespace hvd_dbs {
+namespace {
+
+using ::tensorflow::OpKernel;
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+using ::tensorflow::TensorShape;
+
+class StepClockOp : public OpKernel {
+ public:
+  explicit StepClockOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("clock", &clock_));
+    on_gpu_ = context->device_type() == tensorflow::DEVICE_GPU;
+  }
+
+  // Run where the last gradient was made instead of being queued behind other work.
+  bool IsExpensive() override { return false; }
+
+ protected:
+  std::shared_ptr<const TimeMark> Now(OpKernelContext* context) const {
+#ifdef HVD_DBS_WITH_CUDA
+    if (on_gpu_) return MarkStream(context->eigen_gpu_device().stream());
+#endif
+    return std::make_shared<const HostMark>();
+  }
+
+  // Null if the clock is gone: its graph may live longer.
+  std::shared_ptr<StepClock> Clock() const { return FindStepClock(clock_); }
+
+ private:
+  int64_t clock_;
+  bool on_gpu_;
+};
+
+class StepReadyOp : public StepClockOp {
+ public:
+  using StepClockOp::StepClockOp;
+
+  void Compute(OpKernelContext* context) override {
+    if (const auto clock = Clock()) clock->Ready(Now(context));
+    Tensor* noted;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &noted));
+    noted->scalar<bool>()() = true;
+  }
+};
+
+class StepBackOp : public StepClockOp {
+ public:
+  using StepClockOp::StepClockOp;
+
+  void Compute(OpKernelContext* context) override {
+    const auto num_samples = static_cast<double>(context->input(1).scalar<int64_t>()());
+    if (const auto clock = Clock()) clock->Back(Now(context), num_samples);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepReady").Device(tensorflow::DEVICE_CPU), StepReadyOp);
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepBack").Device(tensorflow::DEVICE_CPU), StepBackOp);
+#ifdef HVD_DBS_WITH_CUDA
+REGISTER_KERNEL_BUILDER(
+    Name("HvdDbsStepReady").Device(tensorflow::DEVICE_GPU).HostMemory("noted"), StepReadyOp);
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepBack")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("noted")
+                            .HostMemory("num_samples"),
+                        StepBackOp);
+#endif
+
+}  // namespace
+}  // namespace hvd_dbs

@@ -1,0 +1,107 @@
+// What HvdDbsPack and HvdDbsUnpack look like to TensorFlow.
+#include <cstdint>
+#include <vector>
+
+#include "hvd_dbs/ops/cc/core/bucket_layout.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace hvd_dbs {
+namespace {
+
+using ::tensorflow::DataType;
+using ::tensorflow::PartialTensorShape;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+absl::Status PackShape(InferenceContext* context) {
+  int num_tensors;
+  DataType wire;
+  bool with_weight;
+  TF_RETURN_IF_ERROR(context->GetAttr("N", &num_tensors));
+  TF_RETURN_IF_ERROR(context->GetAttr("Wire", &wire));
+  TF_RETURN_IF_ERROR(context->GetAttr("with_weight", &with_weight));
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(num_tensors), 0, &scalar));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(num_tensors + 1), 0, &scalar));
+  std::vector<int64_t> counts;
+  for (int i = 0; i < num_tensors; ++i) {
+    const auto count = context->NumElements(context->input(i));
+    if (!context->ValueKnown(count)) {
+      context->set_output(0, context->UnknownShapeOfRank(1));
+      return absl::OkStatus();
+    }
+    counts.push_back(context->Value(count));
+  }
+  const BucketLayout layout(std::move(counts), ::tensorflow::DataTypeSize(wire), with_weight);
+  context->set_output(0, context->Vector(layout.length()));
+  return absl::OkStatus();
+}
+
+absl::Status UnpackShape(InferenceContext* context) {
+  std::vector<PartialTensorShape> shapes;
+  TF_RETURN_IF_ERROR(context->GetAttr("shapes", &shapes));
+  ShapeHandle vector;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 1, &vector));
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(context->MakeShapeFromPartialTensorShape(shapes[i], &shape));
+    context->set_output(static_cast<int>(i), shape);
+  }
+  return absl::OkStatus();
+}
+
+REGISTER_OP("HvdDbsPack")
+    .Input("tensors: N * T")
+    .Input("weight: float")
+    .Input("expected_total: float")
+    .Output("bucket: Wire")
+    .Attr("N: int >= 1")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("Wire: {half, float, double}")
+    .Attr("with_weight: bool")
+    .SetShapeFn(PackShape)
+    .Doc(R"doc(
+Copies tensors, times weight / expected_total, into one flat bucket.
+
+With a weight that is not positive the tensors are not read and count as zeros.
+
+tensors: Any shapes.
+weight: What this rank's tensors count for, in host memory.
+expected_total: What the weights of all ranks are expected to add up to, in host memory.
+bucket: Each tensor at a 64-byte boundary, zeros between them.
+Wire: Type of the bucket: T or float or, for compression, half.
+with_weight: Whether the weight stands first in the bucket, so that it is summed with it. Not for
+  half, in which a sum of weights would be rounded.
+)doc");
+
+REGISTER_OP("HvdDbsUnpack")
+    .Input("bucket: Wire")
+    .Input("total: M * float")
+    .Input("expected_total: float")
+    .Input("dynamic_shapes: D * int64")
+    .Output("tensors: N * T")
+    .Attr("N: int >= 1")
+    .Attr("M: int >= 0")
+    .Attr("D: int >= 0")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("Wire: {half, float, double}")
+    .Attr("shapes: list(shape)")
+    .SetShapeFn(UnpackShape)
+    .Doc(R"doc(
+Takes the weighted means out of a bucket that was summed over all ranks.
+
+If the weights added up to what was expected and T is Wire the tensors are parts of the bucket's
+own memory, and nothing is computed.
+
+bucket: Sum of what HvdDbsPack made on each rank.
+total: The summed weight; nothing if it stands first in the bucket.
+expected_total: As given to HvdDbsPack, in host memory.
+dynamic_shapes: The shapes of all tensors, in host memory; nothing if all are known in advance.
+tensors: In the order in which they were packed.
+shapes: As far as the shapes are known in advance.
+)doc");
+
+}  // namespace
+}  // namespace hvd_dbs

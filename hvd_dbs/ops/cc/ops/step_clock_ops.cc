@@ -1,0 +1,37 @@
+// What HvdDbsStepReady and HvdDbsStepBack look like to TensorFlow.
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace hvd_dbs {
+namespace {
+
+// Stateful, or two in one graph would be taken for the same, or for constants.
+REGISTER_OP("HvdDbsStepReady")
+    .Output("noted: bool")
+    .Attr("clock: int")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Notes that this rank's own gradients are ready: those it runs after, on its device.
+
+clock: Number of the step clock.
+noted: For HvdDbsStepBack, in host memory.
+)doc");
+
+REGISTER_OP("HvdDbsStepBack")
+    .Input("noted: bool")
+    .Input("num_samples: int64")
+    .Attr("clock: int")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Notes that the reduced gradients are back: those it runs after, on its device.
+
+noted: Of HvdDbsStepReady in the same step.
+num_samples: What this rank contributed, in host memory.
+clock: Number of the step clock.
+)doc");
+
+}  // namespace
+}  // namespace hvd_dbs

@@ -1,0 +1,167 @@
+"""The native library: whether it is there, fits, and is there on all ranks.
+
+It makes the step faster and changes no result; without it everything is computed by TensorFlow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+import hvd_dbs
+
+_LOGGER = logging.getLogger(__name__)
+
+_LIBRARY = Path(__file__).parent / "_native" / "libhvd_dbs_native.so"
+_IDENTITY = re.compile(rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=(\S*);")
+_MODES = ("auto", "1", "0")
+
+
+@dataclass(frozen=True)
+class NativeLibrary:
+    """The loaded library.
+
+    Attributes:
+        ops: Its TensorFlow operations.
+        functions: Its C functions.
+        has_cuda: Whether it has kernels for GPUs.
+    """
+
+    ops: Any
+    functions: ctypes.CDLL
+    has_cuda: bool
+
+
+def mode() -> str:
+    """What the user wants, from `HVD_DBS_NATIVE`: "auto", "1" (insist on it) or "0" (leave it).
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    given = os.environ.get("HVD_DBS_NATIVE", "auto")
+    if given not in _MODES:
+        raise ValueError(
+            f"HVD_DBS_NATIVE={given!r} is unknown. Use auto (the native library where all ranks "
+            f"have it), 1 (an error where one lacks it) or 0 (TensorFlow's own operations)."
+        )
+    return given
+
+
+def library() -> NativeLibrary | None:
+    """The native library, or None where it cannot or shall not be used in this process."""
+    return _load(_LIBRARY)[0] if mode() != "0" else None
+
+
+def reason_for_absence() -> str:
+    """Why `library` is None, with the way out; an empty text if it is not."""
+    return _load(_LIBRARY)[1] if mode() != "0" else "HVD_DBS_NATIVE=0 says to leave it."
+
+
+def misfit(identity: Sequence[str], package: str, tensorflow: str) -> str:
+    """Why a library does not fit; an empty text if it does.
+
+    Args:
+        identity: Versions of hvd_dbs and of TensorFlow that the library was built from.
+        package: Version of hvd_dbs.
+        tensorflow: Version of TensorFlow.
+    """
+    rebuild = "Build it again: pip install --no-build-isolation --force-reinstall --no-deps hvd_dbs"
+    for name, built, running in zip(
+        ("hvd_dbs", "TensorFlow"), identity, (package, tensorflow), strict=False
+    ):
+        if built != running:
+            return f"it was built from {name} {built} and this is {name} {running}. {rebuild}"
+    return ""
+
+
+@functools.cache
+def _load(path: Path) -> tuple[NativeLibrary | None, str]:
+    if not path.exists():
+        return None, "hvd_dbs was installed without it (HVD_DBS_BUILD_OP=1 pip install says why)."
+    # Read, not loaded: static objects of a library for another TensorFlow can end the process.
+    found = _IDENTITY.search(path.read_bytes())
+    if found is None:
+        return None, f"{path} does not say what it was built for."
+    package, tensorflow, cuda = (part.decode() for part in found.groups())
+    reason = misfit((package, tensorflow), hvd_dbs.__version__, tf.__version__)
+    if reason:
+        return None, reason
+    try:
+        ops = tf.load_op_library(str(path))
+        return NativeLibrary(ops, _functions(path), has_cuda=cuda == "yes"), ""
+    except (tf.errors.OpError, OSError, AttributeError) as error:
+        return None, f"it cannot be loaded: {error}"
+
+
+def _functions(path: Path) -> ctypes.CDLL:
+    functions = ctypes.CDLL(str(path))
+    functions.hvd_dbs_step_clock_new.restype = ctypes.c_int64
+    functions.hvd_dbs_step_clock_new.argtypes = [ctypes.c_int64]
+    functions.hvd_dbs_step_clock_delete.argtypes = [ctypes.c_int64]
+    functions.hvd_dbs_step_clock_restart.argtypes = [ctypes.c_int64]
+    functions.hvd_dbs_step_clock_drain.restype = ctypes.c_int64
+    functions.hvd_dbs_step_clock_drain.argtypes = [
+        ctypes.c_int64,
+        ctypes.POINTER(ctypes.c_double),
+        ctypes.c_int64,
+    ]
+    return functions
+
+
+def agreed(process_set: hvd.ProcessSet = hvd.global_process_set) -> NativeLibrary | None:
+    """The native library if all ranks have it, else None on all of them.
+
+    Collective at the first call for a set of ranks, and remembered after that.
+
+    Raises:
+        RuntimeError: On all ranks, if one insists on the library and one lacks it.
+    """
+    return _agree(process_set, tuple(process_set.ranks or range(hvd.size())))
+
+
+def forget_agreement() -> None:
+    """Lets the ranks agree anew, for a job whose ranks have changed. On all ranks."""
+    _agree.cache_clear()
+
+
+@functools.cache
+def _agree(process_set: hvd.ProcessSet, ranks: tuple[int, ...]) -> NativeLibrary | None:
+    mine = library()
+    flags = [[int(mine is not None), int(mode() == "1"), int(mode() == "0")]]
+    if len(ranks) > 1:
+        # Eagerly also while a graph is traced: the answer decides what is traced.
+        with tf.init_scope(), tf.device("CPU"):
+            flags = hvd.allgather(
+                tf.constant(flags, tf.uint8),
+                name=f"hvd_dbs.native.agreement.{process_set.process_set_id}",
+                process_set=process_set,
+            ).numpy()
+    lacking = [rank for rank, (has, _, _) in zip(ranks, flags, strict=True) if not has]
+    if not lacking:
+        return mine
+    named = f"rank {', '.join(str(rank) for rank in lacking[:8])}"
+    why = reason_for_absence()
+    if any(insists for _, insists, _ in flags):
+        raise RuntimeError(
+            f"HVD_DBS_NATIVE=1 insists on the native library, which {named} cannot use. {why} "
+            f"HVD_DBS_NATIVE=auto goes on without it."
+        )
+    wanted = not all(unwanted for _, _, unwanted in flags)
+    if wanted and hvd.rank() == ranks[0]:
+        _LOGGER.warning(
+            "The native library is not used, since %s cannot use it; TensorFlow computes the same, "
+            "slower. %s",
+            named,
+            why,
+        )
+    return None
