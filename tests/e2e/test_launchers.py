@@ -1,0 +1,61 @@
+"""The README's example, under every launcher."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.jobs import REPOSITORY, horovodrun, mpirun, python, run_job
+
+EXAMPLE = python("examples/keras_digits.py", "--epochs", "1", "--global-batch-size", "512")
+
+# The same net on the same global batches: the launcher changes nothing.
+LAUNCHERS = {
+    "plain": EXAMPLE,
+    "mpirun": mpirun(2, EXAMPLE),
+    "horovodrun": horovodrun(2, EXAMPLE),
+    "horovodrun --gloo": horovodrun(2, EXAMPLE, "--gloo"),
+}
+
+
+def results(output: str) -> tuple[float, float]:
+    found = re.search(r"test loss ([\d.]+), test accuracy ([\d.]+)", output)
+    assert found, output[-4000:]
+    return float(found[1]), float(found[2])
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return results(run_job(LAUNCHERS["plain"], timeout=180).output)
+
+
+@pytest.mark.parametrize("launcher", [name for name in LAUNCHERS if name != "plain"])
+def test_the_example_learns_the_same_under(launcher, plain):
+    job = run_job(LAUNCHERS[launcher], timeout=180)
+    assert job.exit_code == 0, job.output[-4000:]
+    assert results(job.output) == pytest.approx(plain, abs=2e-3)
+
+
+def test_a_slow_rank_gets_fewer_samples():
+    job = run_job(
+        [
+            str(REPOSITORY / "scripts" / "heterogeneous.sh"),
+            *("--speeds", "1,0.3", "--from", "1", "--"),
+            *mpirun(2, python("examples/keras_digits.py", "--epochs", "3")),
+        ],
+        timeout=240,
+    )
+    assert job.exit_code == 0, job.output[-4000:]
+    plans = re.findall(r"-> \[(\d+), (\d+)\]: step", job.output)
+    assert plans, job.output[-4000:]
+    fast, slow = map(int, plans[-1])
+    assert fast + slow == 256
+    assert fast > 1.5 * slow
+    assert "rank 1 was slowest" in job.output
+
+
+def test_a_wrong_argument_ends_the_job_with_its_reason():
+    job = run_job(mpirun(2, python("examples/keras_digits.py", "--strategy", "quick")), timeout=120)
+    assert job.exit_code not in (0, -1)
+    assert "strategy='quick' is unknown. Known: " in job.output

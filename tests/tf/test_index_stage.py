@@ -1,0 +1,134 @@
+"""What each iterator is given, and when it has to wait."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_dbs.data import arrays
+from hvd_dbs.data.index_stage import IndexStage
+
+
+class Reader:
+    """Reads an iterator in a thread of its own, so that it may wait."""
+
+    def __init__(self, stage):
+        self._items = queue.Queue()
+        self._thread = threading.Thread(target=self._run, args=(stage,), daemon=True)
+        self._thread.start()
+
+    def _run(self, stage):
+        for item in stage():
+            self._items.put(item.tolist())
+
+    def take(self, count):
+        return [self._items.get(timeout=10) for _ in range(count)]
+
+    def waits(self):
+        try:
+            self._items.get(timeout=0.3)
+        except queue.Empty:
+            return self._thread.is_alive()
+        return False
+
+    def ends(self):
+        self._thread.join(timeout=10)
+        return not self._thread.is_alive()
+
+
+def stage(batch_sizes=(2, 2), num_samples=10):
+    return IndexStage(num_samples, seed=None, rank=1, batch_sizes=batch_sizes)
+
+
+def test_outside_of_training_nothing_waits():
+    one = stage()
+    for _ in range(2):
+        assert [item.tolist() for item in one()] == [[2, 3], [6, 7], [9]]
+
+
+def test_training_waits_for_its_epochs_and_reads_their_plans():
+    one = stage()
+    one.begin_training((2, 2))
+    reader = Reader(one)
+    assert reader.waits()
+    one.open_epoch(0, (3, 1))
+    assert reader.take(3) == [[3], [7], [9]]
+    assert reader.ends()
+    early = Reader(one)  # Keras may ask for the next epoch before this one is over.
+    assert early.waits()
+    one.open_epoch(1, (1, 3))
+    assert early.take(3) == [[1, 2, 3], [5, 6, 7], [9]]
+
+
+def test_an_extra_iterator_sees_the_open_epoch():
+    one = stage()
+    one.begin_training((2, 2))
+    one.open_epoch(0, (3, 1))
+    assert next(one()).tolist() == [3]
+    assert next(one()).tolist() == [3]
+
+
+def test_the_end_of_training_wakes_who_waits():
+    one = stage()
+    one.begin_training((2, 2))
+    reader = Reader(one)
+    assert reader.waits()
+    one.end_training((1, 3))
+    assert reader.take(3) == [[1, 2, 3], [5, 6, 7], [9]]
+    assert reader.ends()
+
+
+def test_a_second_training_may_start_from_epoch_zero():
+    one = stage()
+    for plan in ((3, 1), (1, 3)):
+        one.begin_training(plan)
+        one.open_epoch(0, plan)
+        assert len(next(one())) == plan[1]
+        one.end_training(plan)
+
+
+def test_a_data_set_follows_the_plan_without_a_retrace():
+    one = IndexStage(10, seed=3, rank=0, batch_sizes=(2, 2))
+    x = np.arange(10, dtype=np.float32)
+    tensors, num_samples = arrays.load({"x": x, "pair": (x[:, None], -x)})
+    assert num_samples == 10
+    dataset = arrays.make_dataset(tensors, one)
+    assert len(dataset) == 3
+    assert dataset.element_spec["x"].shape.as_list() == [None]
+    assert dataset.element_spec["pair"][0].shape.as_list() == [None, 1]
+    traces = 0
+
+    @tf.function(input_signature=[dataset.element_spec])
+    def total(batch):
+        nonlocal traces
+        traces += 1
+        return tf.reduce_sum(batch["x"]) + tf.reduce_sum(batch["pair"][1])
+
+    one.begin_training((2, 2))
+    sizes = []
+    for epoch, plan in enumerate([(2, 2), (3, 1), (1, 3)]):
+        one.open_epoch(epoch, plan)
+        for batch in dataset:
+            assert total(batch).numpy() == 0
+            np.testing.assert_array_equal(batch["pair"][0][:, 0], batch["x"])
+            sizes.append(len(batch["x"]))
+    assert sizes == [2, 2, 1, 3, 3, 2, 1, 1, 1]
+    assert traces == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ((np.zeros(3), np.zeros(4)), r"\[3, 4\] samples"),
+        (np.zeros((0, 2)), r"\[0\] samples"),
+        (3.0, "first dimension counts the samples"),
+        ((), "first dimension counts the samples"),
+    ],
+)
+def test_sources_without_a_common_length_are_an_error(source, text):
+    with pytest.raises(ValueError, match=text):
+        arrays.load(source)
