@@ -29,6 +29,13 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--ranks", help="Sizes for --suite, such as 4,64,1024.  [default: 4,64,1024,16384]")
 @click.option("--classes", help="Scenario classes for --suite, such as drift,pauses.")
+@click.option(
+    "--seeds",
+    "num_seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Seeds of each case of --suite, whose mean is shown.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes for --suite.")
 @click.option("--json", "json_path", type=_NEW_FILE, help="Write the figures to this file.")
 @click.option("--picture", "picture_path", type=_NEW_FILE, help="Draw the runs (.png, .svg, .pdf).")

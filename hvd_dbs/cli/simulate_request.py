@@ -25,6 +25,7 @@ class Request:
         global_batch_size: For curves without a scenario.
         sizes: Numbers of ranks of the suite.
         classes: Scenario classes of the suite.
+        num_seeds: Seeds of each case of the suite.
         jobs: Processes for the suite.
         json_path: Where the figures go.
         picture_path: Where the picture goes.
@@ -38,6 +39,7 @@ class Request:
     global_batch_size: int | None
     sizes: tuple[int, ...] | None
     classes: tuple[str, ...] | None
+    num_seeds: int
     jobs: int
     json_path: Path | None
     picture_path: Path | None

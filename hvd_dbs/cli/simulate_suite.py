@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from statistics import fmean
 from typing import Any
 
 from hvd_dbs.cli.progress import progress_bar
@@ -20,6 +21,9 @@ from hvd_dbs.simulator.suite import SCENARIO_CLASSES, SIZES
 Case = tuple[str, int]
 """Scenario class and number of ranks."""
 
+SEED = 1
+"""The first seed, where no other is asked for."""
+
 
 def run(request: Request) -> str:
     """Runs the suite; returns the table of throughput over oracle."""
@@ -32,7 +36,7 @@ def run(request: Request) -> str:
     names = request.names or preset_names()
     cases = list(itertools.product(classes, sizes))
     results: dict[Case, list[dict[str, Any]]] = {}
-    with progress_bar("suite", len(cases) * len(names)) as progress:
+    with progress_bar("suite", len(cases) * request.num_seeds * len(names)) as progress:
         for case, entries in _run_all(request, cases, names, progress):
             results[case] = entries
     ordered = [{"class": case[0], **entry} for case in cases for entry in results[case]]
@@ -45,13 +49,13 @@ def _run_all(
 ) -> Iterator[tuple[Case, list[dict[str, Any]]]]:
     if request.jobs == 1:
         for case in cases:
-            yield case, _run_case(request, case, names, lambda: progress(1))
+            yield case, _run_case(request, case, names, progress)
         return
     with ProcessPoolExecutor(request.jobs) as pool:
         largest_first = sorted(cases, key=lambda case: -case[1])
         pending = {pool.submit(_run_case, request, case, names): case for case in largest_first}
         for done in as_completed(pending):
-            progress(len(names))
+            progress(request.num_seeds * len(names))
             yield pending[done], done.result()
 
 
@@ -59,16 +63,18 @@ def _run_case(
     request: Request,
     case: Case,
     names: Sequence[str],
-    done: Callable[[], None] = lambda: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """All presets on one scenario, as JSON data."""
+    """All presets on one scenario with each seed, as JSON data."""
     scenario_class, size = case
-    conditions = Conditions.of(with_seed(SCENARIO_CLASSES[scenario_class](size), request.seed))
+    first = SEED if request.seed is None else request.seed
     entries = []
-    for name in names:
-        run = simulate(conditions, request.strategy(name, conditions))
-        entries.append(run_data(run, figures_of(run), with_steps=False))
-        done()
+    for seed in range(first, first + request.num_seeds):
+        conditions = Conditions.of(with_seed(SCENARIO_CLASSES[scenario_class](size), seed))
+        for name in names:
+            run = simulate(conditions, request.strategy(name, conditions))
+            entries.append(run_data(run, figures_of(run), with_steps=False))
+            progress(1)
     return entries
 
 
@@ -77,7 +83,7 @@ def _lines(
 ) -> Iterator[str]:
     rows, behind = [], []
     for case in cases:
-        values = [entry["figures"]["throughput_over_oracle"] for entry in results[case]]
+        values = _means(results[case], len(names))
         marks = ["*" if value == max(values) else " " for value in values]
         cells = [f"{value:.3f}{mark}" for value, mark in zip(values, marks, strict=True)]
         rows.append((case[0], str(case[1]), *cells))
@@ -87,7 +93,9 @@ def _lines(
             if own < best:
                 winner = names[values.index(best)]
                 behind.append(f"{case[0]} at {case[1]} ranks: {own:.3f}, {winner} {best:.3f}")
-    yield "Throughput over the oracle's (1 is the best there is; * the best of the row)"
+    num_runs = len(results[cases[0]]) // len(names)
+    mean = f"; mean of {num_runs} seeds" if num_runs > 1 else ""
+    yield f"Throughput over the oracle's (1 is the best there is; * the best of the row{mean})"
     yield ""
     yield table(("class", "ranks", *names), rows)
     errors = [entry["figures"]["largest_sum_error"] for case in cases for entry in results[case]]
@@ -96,3 +104,9 @@ def _lines(
     if "adaptive" in names:
         yield f"adaptive is not the best in {len(behind)} of {len(cases)} cases"
         yield from (f"  {line}" for line in behind)
+
+
+def _means(entries: Sequence[dict[str, Any]], num_names: int) -> list[float]:
+    """Mean throughput over oracle of each preset, to the digits that are shown."""
+    ratios = [float(entry["figures"]["throughput_over_oracle"]) for entry in entries]
+    return [round(fmean(ratios[index::num_names]), 3) for index in range(num_names)]

@@ -114,7 +114,7 @@ class Cluster:
             factors = self._jitter.standard_normal(shape)
             factors *= self._noise.jitter
             factors += 1.0
-            # Three in a thousand draws at the largest jitter allowed, none at a usual one.
+            # One in a thousand draws at the largest jitter allowed, none at a usual one.
             np.maximum(factors, 0.1, out=factors)
         else:
             factors = np.ones(shape)

@@ -152,6 +152,17 @@ def test_suite_in_two_processes_is_the_same():
     assert call(*options).output == call(*options, "--jobs", 2).output
 
 
+def test_suite_with_several_seeds(tmp_path):
+    path = tmp_path / "out.json"
+    options = ("--ranks", 4, "--classes", "contention", "--strategy", "dbs", "--seed", 5)
+    assert call("--suite", *options, "--seeds", 2, "--json", path).exit_code == 0
+    entries = json.loads(path.read_text())["suite"]
+    assert [entry["seed"] for entry in entries] == [5, 6]
+    shown = call("--suite", *options, "--seeds", 2).output.splitlines()[4].split("|")[3]
+    values = [entry["figures"]["throughput_over_oracle"] for entry in entries]
+    assert float(shown.strip(" *")) == pytest.approx(sum(values) / 2, abs=0.001)
+
+
 def test_cadence(scenario, tmp_path):
     path = tmp_path / "out.json"
     assert call(scenario, "--every", 5, "--json", path).exit_code == 0
