@@ -49,9 +49,8 @@ class Grid:
         return np.clip(floor, self.low - 1, self.high).astype(np.int64)
 
 
-@runtime_checkable
-class InvertibleCurves(TimeCurves, Protocol):
-    """Curves that can tell how much a rank finishes in a given time."""
+class Inverse(Protocol):
+    """Tells how much a rank finishes in a given time."""
 
     def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
         """The most units of the grid that each rank finishes by the deadline.
@@ -65,8 +64,22 @@ class InvertibleCurves(TimeCurves, Protocol):
         """
         ...
 
-    def take(self, rows: NDArray[np.intp]) -> InvertibleCurves:
-        """The curves of some rows."""
+    def take(self, rows: NDArray[np.intp]) -> Inverse:
+        """The same for some rows."""
+        ...
+
+
+@runtime_checkable
+class InvertibleCurves(TimeCurves, Inverse, Protocol):
+    """Curves that know their inverse."""
+
+
+@runtime_checkable
+class NarrowableCurves(InvertibleCurves, Protocol):
+    """Curves whose inverse is much cheaper between two deadlines that are not far apart."""
+
+    def narrow(self, low: float, high: float, grid: Grid) -> Inverse:
+        """The inverse for deadlines from `low` to `high` alone."""
         ...
 
 

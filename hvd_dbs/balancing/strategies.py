@@ -6,10 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
+from hvd_dbs.balancing.solvers.guards import DeadBand
+from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
+from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
+from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.balancing.time_models.narx import Narx
+from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.time_model import TimeModel
+from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
+from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
 Cadence = str | int | None
 """When decisions fall: "epoch", a number of steps, "automatic" (each decision says when the next
@@ -99,7 +108,64 @@ def dbs() -> Strategy:
     return Strategy("dbs", model=LastRound(), solver=Proportional(), every="epoch")
 
 
-PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType({"even": even, "dbs": dbs})
+def lb_bsp_cpu() -> Strategy:
+    """Each step, in proportion to the speeds that a network predicts from the hosts' load.
+
+    References:
+        Chen et al., "Semi-Dynamic Load Balancing" (LB-BSP), arXiv 1806.02508, SoCC 2020.
+    """
+    return Strategy("lb_bsp_cpu", model=Narx(), solver=Proportional(), every=1)
+
+
+def lb_bsp_gpu() -> Strategy:
+    """Every few steps, some samples from the slowest rank to the fastest.
+
+    References:
+        Chen et al., "Semi-Dynamic Load Balancing" (LB-BSP), arXiv 1806.02508, SoCC 2020.
+    """
+    return Strategy("lb_bsp_gpu", model=WindowedMean(), solver=PairShift(), every=5)
+
+
+def omnilearn() -> Strategy:
+    """Once per epoch, in proportion to smoothed speeds, and only if some rank changes by 5 %.
+
+    References:
+        Tyagi, Sharma, "Taming Resource Heterogeneity In Distributed ML Training With Dynamic
+        Batching", ACSOS 2020; "OmniLearn", TPDS 2025.
+    """
+    return Strategy("omnilearn", model=Ewma(), solver=DeadBand(Proportional()), every="epoch")
+
+
+def cannikin() -> Strategy:
+    """Once per epoch, so that all finish together, communication behind computing included.
+
+    References:
+        Nie, Maghakian, Liu, "Cannikin: Optimal Adaptive Distributed DNN Training over
+        Heterogeneous Clusters", 2024, arXiv 2402.05302.
+    """
+    return Strategy("cannikin", model=OverlapAffine(), solver=EqualFinish(), every="epoch")
+
+
+def adaptive() -> Strategy:
+    """Ours: learns each rank's curve while training, whatever its shape, and then holds still.
+
+    A memory of visited batch sizes that is safe on saw-toothed curves, the threshold solver,
+    trials as long as they promise more than they cost, decisions every few steps. What was tried
+    against it, and lost, is told in docs/strategies.md.
+
+    References:
+        The threshold solver contains Cannikin's (Nie et al., 2024); the saw-teeth were measured
+        by Yao, Liu, Gao, "Load Balanced Batching", 2023.
+    """
+    return Strategy("adaptive", model=VisitedPoints(), solver=WorthTheSwitch(), every="automatic")
+
+
+PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
+    {
+        preset.__name__: preset
+        for preset in (even, dbs, lb_bsp_cpu, lb_bsp_gpu, omnilearn, cannikin, adaptive)
+    }
+)
 """Strategies that need no arguments, by name."""
 
 

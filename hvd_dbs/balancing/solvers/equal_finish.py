@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.curves import Grid, InvertibleCurves, TimeCurves
+from hvd_dbs.balancing.curves import (
+    Grid,
+    Inverse,
+    InvertibleCurves,
+    NarrowableCurves,
+    TimeCurves,
+)
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
@@ -41,7 +47,9 @@ class EqualFinish:
         return Proposal(equal_finish(problem, curves)), state
 
 
-def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
+def equal_finish(
+    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float] = (0.0, np.inf)
+) -> Plan:
     """The plan with the shortest step by these curves.
 
     Where no plan with that sum is found below the time of the plan in force, it is the plan in
@@ -50,6 +58,7 @@ def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
     Args:
         problem: The sum, the bounds, the plan in force.
         curves: Seconds by rank, all of them known.
+        deadlines: The shortest step is above the first and at most the second, if that is known.
 
     Example:
         >>> from hvd_dbs.balancing.bounds import Bounds
@@ -62,12 +71,22 @@ def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
     total = problem.global_batch_size // unit
-    inverse = curves if isinstance(curves, InvertibleCurves) else _Increasing(curves)
     units = np.clip(np.asarray(problem.current.batch_sizes) // unit, grid.low, grid.high)
     if units.sum() != total:
         units = np.asarray(problem.apportion(np.maximum(units, 1)).batch_sizes) // unit
     seconds = float(np.max(curves.seconds(units.astype(np.float64) * unit)))
-    bracket = _Bracket(inverse, grid, total, seconds)
+    inverse = curves if isinstance(curves, InvertibleCurves) else _Increasing(curves)
+    low, high = deadlines
+    if not (high < seconds and _enough(inverse, grid, total, high)):
+        high = seconds
+    for part in (0.9, 0.5):
+        if low < part * high:
+            if _enough(inverse, grid, total, part * high):
+                high = part * high
+            else:
+                low = part * high
+                break
+    bracket = _Bracket(inverse, grid, total, (low, high))
     bracket.close()
     found = give_back(curves, grid, bracket.caps(), total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
@@ -75,15 +94,36 @@ def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
     return Plan(tuple(((units if found is None else found) * unit).tolist()))
 
 
+def can_finish(problem: Problem, curves: InvertibleCurves, deadline: float) -> bool:
+    """Whether the ranks could do more than the global batch by the deadline.
+
+    That no plan meets the deadline is certain if this is false; it may have none if it is true
+    and curves have holes.
+    """
+    grid = Grid(*problem.bounds.in_units(problem.global_batch_size), problem.bounds.multiple_of)
+    return _enough(curves, grid, problem.global_batch_size // grid.multiple_of, deadline)
+
+
+def _enough(curves: Inverse, grid: Grid, total: int, deadline: float) -> bool:
+    caps = curves.units_within(deadline, grid)
+    return bool(np.all(caps >= grid.low)) and int(caps.sum()) >= total
+
+
 class _Bracket:
     """The smallest deadline that all samples can meet: above `low`, at most `deadline`."""
 
-    def __init__(self, curves: InvertibleCurves, grid: Grid, total: int, start: float) -> None:
+    def __init__(
+        self, curves: Inverse, grid: Grid, total: int, deadlines: tuple[float, float]
+    ) -> None:
+        self.low, self.deadline = deadlines
+        if isinstance(curves, NarrowableCurves):
+            curves = curves.narrow(self.low, self.deadline, grid)
         self._curves, self._grid, self._total = curves, grid, total
         self._rows = np.arange(grid.low.size)
-        self.low, self._caps_low = 0.0, grid.low - 1
-        self.deadline = start
-        self._caps = np.maximum(curves.units_within(start, grid), grid.low)
+        self._caps_low = grid.low - 1
+        if self.low > 0:
+            self._caps_low = curves.units_within(self.low, grid)
+        self._caps = np.maximum(curves.units_within(self.deadline, grid), grid.low)
         self._result = self._caps.copy()
 
     def caps(self) -> NDArray[np.int64]:
@@ -93,7 +133,7 @@ class _Bracket:
 
     def close(self) -> None:
         """Narrows until nothing fits in between."""
-        settled = int(self._result.sum()) - int(self._caps.sum())
+        settled = 0
         for attempt in range(_MOST_HALVINGS):
             above = settled + int(self._caps.sum()) - self._total
             if above <= 0 or self.deadline - self.low <= _ACCURACY * self.deadline:
@@ -103,8 +143,8 @@ class _Bracket:
             part = -below / (above - below) if attempt % 3 and above > below else 0.5
             deadline = self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
             caps = self._curves.units_within(deadline, self._grid)
-            enough = settled + int(caps.sum()) >= self._total and np.all(caps >= self._grid.low)
-            if enough:
+            # Ranks that are settled meet every deadline that is left.
+            if bool(np.all(caps >= self._grid.low)) and settled + int(caps.sum()) >= self._total:
                 self.deadline, self._caps = deadline, caps
             else:
                 self.low, self._caps_low = deadline, caps

@@ -1,0 +1,129 @@
+"""Equal finish on curves that are known only where they were visited."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.curves import TimeCurves
+from hvd_dbs.balancing.plan import Plan, Problem
+from hvd_dbs.balancing.solvers.equal_finish import can_finish, equal_finish
+from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
+from hvd_dbs.balancing.visited_curves import VisitedCurves
+
+_HOPE = 0.06
+_HOPE_DECAY = 0.3
+_GAIN = 0.005
+_GAIN_GROWTH = 0.2
+_CALM_GAIN, _MOST_CALM = 0.001, 15
+_ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.1, 3
+_NEW_PACE, _SETTLING = 0.05, 0.2
+_CALM_ROUNDS = 3
+STEPS_MOVING, STEPS_CALM = 5, 10
+
+
+class WorthTheSwitch:
+    """Equal finish that tries what may be faster, and stops trying when it has paid enough.
+
+    Three plans are candidates, in this order:
+
+    1. *Trial*: the best plan if each batch size not visited yet were faster than the curves say,
+       by 6 % at first and by less after each trial. A trial visits a new point, so its hope is
+       used up; trials end by themselves.
+    2. *Move*: the best plan as the curves say.
+    3. *Round numbers*: up to three times, the best plan if multiples of 16 close to the batch
+       sizes in use were 20 % faster, as they are where kernels work in tiles.
+
+    Each has to promise more than the plan in force by a gain that starts at 0.5 %, grows with
+    every change made and with the rounds that the plan has lasted, so noise cannot keep plans
+    moving. When the step time turns out another than the one settled at (over 5 %), the machines
+    have changed and all this starts again.
+
+    With curves other than `VisitedCurves` only the second kind exists.
+    """
+
+    def init(self) -> SolverState:
+        """Nothing tried."""
+        return {"changes": 0, "trials": 0, "round_trials": 0, "calm": 0, "settled_seconds": None}
+
+    def solve(
+        self, state: SolverState, problem: Problem, curves: TimeCurves
+    ) -> tuple[Proposal, SolverState]:
+        """A trial, a move, or the plan in force."""
+        batch_sizes = _floats(problem.current)
+        now = _step(curves, batch_sizes)
+        settled = state["settled_seconds"]
+        if settled is not None and abs(now - settled) > _NEW_PACE * settled:
+            state = self.init()
+        gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
+        gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
+        target = now * (1 - gain)
+
+        visited = curves if isinstance(curves, VisitedCurves) else None
+        if visited is None:
+            best, best_seconds = _solve(problem, curves)
+        else:
+            best, best_seconds = problem.current, now
+            hope = _HOPE / (1 + _HOPE_DECAY * state["trials"])
+            hopeful = visited.hopeful(hope)
+            if can_finish(problem, hopeful, target):
+                hoped, hoped_seconds = _solve(problem, hopeful, (0.0, target))
+                expected = visited.hopeful(0.0)
+                between = (hoped_seconds, hoped_seconds / (1 - hope))
+                best, best_seconds = _solve(problem, expected, between)
+                promising = hoped_seconds < min(now, best_seconds) * (1 - gain)
+                if promising and not np.all(visited.visited(_floats(hoped))):
+                    reason = "a trial: untried batch sizes may be faster"
+                    return _change(hoped, reason, state, "trials")
+        if best_seconds < target:
+            return _change(best, "", state)
+        if visited is not None and state["round_trials"] < _ROUND_TRIALS:
+            near = visited.hopeful_at(_round_numbers(batch_sizes), _ROUND_HOPE)
+            if can_finish(problem, near, target):
+                hoped, hoped_seconds = _solve(problem, near, (0.0, target))
+                if hoped_seconds < target and not np.all(visited.visited(_floats(hoped))):
+                    reason = f"a trial: multiples of {_ROUND} may be faster"
+                    return _change(hoped, reason, state, "round_trials")
+        calm = state["calm"] + 1
+        settled = now if settled is None else settled + _SETTLING * (now - settled)
+        return (
+            Proposal(
+                problem.current,
+                f"step {1000 * now:.1f} ms; no plan promises {gain:.1%} less",
+                STEPS_CALM if calm >= _CALM_ROUNDS else STEPS_MOVING,
+            ),
+            {**state, "calm": calm, "settled_seconds": settled},
+        )
+
+
+def _solve(
+    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float] = (0.0, np.inf)
+) -> tuple[Plan, float]:
+    plan = equal_finish(problem, curves, deadlines)
+    return plan, _step(curves, _floats(plan))
+
+
+def _change(
+    plan: Plan, reason: str, state: SolverState, kind: str | None = None
+) -> tuple[Proposal, SolverState]:
+    state = {**state, "changes": state["changes"] + 1, "calm": 0, "settled_seconds": None}
+    if kind is not None:
+        state[kind] += 1
+    return Proposal(plan, reason, STEPS_MOVING), state
+
+
+def _round_numbers(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Multiples close to each batch size, below and above, shape `[size, 2]`; NaN for none."""
+    below = np.floor(batch_sizes / _ROUND) * _ROUND
+    both = np.column_stack([below, below + _ROUND])
+    distance = np.abs(both - batch_sizes[:, np.newaxis])
+    near = distance <= np.maximum(_ROUND_NEAR * batch_sizes, 1.0)[:, np.newaxis]
+    return np.where(near, both, np.nan)
+
+
+def _step(curves: TimeCurves, batch_sizes: NDArray[np.float64]) -> float:
+    return float(np.max(curves.seconds(batch_sizes)))
+
+
+def _floats(plan: Plan) -> NDArray[np.float64]:
+    return np.asarray(plan.batch_sizes, dtype=np.float64)

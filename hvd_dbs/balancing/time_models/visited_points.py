@@ -1,0 +1,177 @@
+"""A memory of the batch sizes that a rank has tried, and of what each of them took."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.measurement import Measurement
+from hvd_dbs.balancing.time_models.change import confirm
+from hvd_dbs.balancing.time_models.time_model import ModelState
+from hvd_dbs.balancing.visited_curves import VisitedCurves
+
+_FIRST_NOISE = 0.03
+"""Relative deviation of a single step, before anything is known of it."""
+_FAR_SIGMAS, _FAR_LEAST = 5.0, 0.08
+_TOOTH = 1.6
+"""No curve is believed to jump by more than this factor from one batch size to a nearby one."""
+_DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 5.0, 0.02
+_MOST_STEPS, _STEPS_AFTER_CHANGE = 100.0, 3.0
+_ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
+_TOOTH_SIGMA = 0.03
+
+
+class VisitedPoints:
+    """t_i(b) is the mean of what was seen at b; straight lines between, a fitted slope beyond.
+
+    GPU curves are saw-teeth: a batch size can be much slower than the next smaller one, so a
+    line through all points says little about any of them, and only what was visited is known.
+    The last `capacity` batch sizes are kept.
+
+    A change of the rank's pace is told from a tooth by coming back: at a point known well, a
+    time that is far off (five deviations and 8 %) in two rounds running is another pace, and so
+    is a time at a new point that no tooth explains (a factor of 1.6 beyond a larger or smaller
+    point's time). Then all points are scaled by what was seen and count little from then on.
+    Small differences in the same direction add up and scale the points likewise (drift). A
+    single far time is an outlier and forgotten.
+
+    Slope beyond the points: d log t / d log b around the batch size in use, fitted robustly to
+    the points, drawn towards 0.9.
+
+    The thresholds are ours, chosen on generated saw-tooth, affine and saturating curves.
+
+    Args:
+        capacity: Batch sizes remembered for each rank.
+    """
+
+    def __init__(self, capacity: int = 8) -> None:
+        if capacity < 2:
+            raise ValueError(f"capacity={capacity} must be at least 2 batch sizes.")
+        self.capacity = capacity
+        self.record_size = 2 * capacity + 1
+
+    def init(self, num_rows: int) -> ModelState:
+        """Nothing visited."""
+        points = (num_rows, self.capacity)
+        return {
+            "batch_size": np.full(points, np.nan),
+            "seconds": np.full(points, np.nan),
+            "num_steps": np.zeros(points),
+            "visited_at": np.zeros(points),
+            "num_rounds": np.zeros(num_rows),
+            "current": np.full(num_rows, np.nan),
+            "noise": np.full(num_rows, _FIRST_NOISE**2),
+            "suspect": np.zeros(num_rows),
+            "drift": np.zeros(num_rows),
+        }
+
+    def update(self, state: ModelState, measurement: Measurement) -> ModelState:
+        """Folds a round into the point of its batch size."""
+        usable, t = measurement.usable, measurement.busy_seconds
+        b, rows = measurement.batch_sizes, np.arange(len(t))
+        steps = np.where(measurement.num_steps >= 1, measurement.num_steps, 1.0)
+        is_here = state["batch_size"] == b[:, np.newaxis]
+        seen, here = np.any(is_here, axis=1), np.argmax(is_here, axis=1)
+        before = np.where(seen, state["num_steps"][rows, here], 0.0)
+        variance = 1.0 / steps + 1.0 / np.maximum(before, 1.0)
+
+        known_surprise = np.log(t / state["seconds"][rows, here])
+        surprise = np.where(seen, known_surprise, _beyond_any_tooth(state, b, t))
+        tolerance = np.maximum(_FAR_SIGMAS * np.sqrt(state["noise"] * variance), _FAR_LEAST)
+        far = usable & (np.abs(surprise) > np.where(seen, tolerance, 0.0))
+        changed, suspect = confirm(state["suspect"], surprise, far, usable)
+
+        steady = usable & seen & ~far
+        drift = np.where(
+            steady, state["drift"] + _DRIFT_WEIGHT * (surprise - state["drift"]), state["drift"]
+        )
+        spread = np.sqrt(state["noise"] / steps * _DRIFT_WEIGHT / (2 - _DRIFT_WEIGHT))
+        drifted = steady & (np.abs(drift) > np.maximum(_DRIFT_SIGMAS * spread, _DRIFT_LEAST))
+        moved = changed | drifted
+        scale = np.exp(np.where(changed, surprise, np.where(drifted, drift, 0.0)))
+        counts = state["num_steps"]
+        faded = np.minimum(counts, _STEPS_AFTER_CHANGE)
+        squared = np.minimum(surprise**2 / variance, 25 * state["noise"])
+        noise = np.maximum(0.95 * state["noise"] + 0.05 * squared, 1e-10)
+
+        new: ModelState = {
+            "batch_size": state["batch_size"].copy(),
+            "seconds": state["seconds"] * scale[:, np.newaxis],
+            "num_steps": np.where(moved[:, np.newaxis], faded, counts),
+            "visited_at": state["visited_at"].copy(),
+            "num_rounds": state["num_rounds"] + usable,
+            "current": np.where(usable, b, state["current"]),
+            "noise": np.where(steady, noise, state["noise"]),
+            "suspect": suspect,
+            "drift": np.where(moved, 0.0, drift),
+        }
+        # An outlier counts only where nothing else is known of its batch size.
+        folded = np.flatnonzero(usable & (~far | changed))
+        oldest = np.argmin(np.where(counts > 0, state["visited_at"], -1.0), axis=1)
+        slot = np.where(seen, here, oldest)[folded]
+        old = np.where(seen[folded], new["num_steps"][folded, slot], 0.0)
+        mean = np.where(seen[folded], new["seconds"][folded, slot], 0.0)
+        total = old + steps[folded]
+        new["seconds"][folded, slot] = mean + (t[folded] - mean) * steps[folded] / total
+        new["num_steps"][folded, slot] = np.minimum(total, _MOST_STEPS)
+        new["batch_size"][folded, slot] = b[folded]
+        new["visited_at"][folded, slot] = new["num_rounds"][folded]
+        return new
+
+    def record(self, state: ModelState) -> NDArray[np.float64]:
+        """Points, their seconds, the slope beyond: shape `[rows, 2 * capacity + 1]`."""
+        points, times = state["batch_size"], state["seconds"]
+        order = np.argsort(np.where(np.isfinite(points), points, np.inf), axis=1)
+        points, times, counts = (
+            np.take_along_axis(rows, order, axis=1) for rows in (points, times, state["num_steps"])
+        )
+        slope = _slope(points, times, counts, state)
+        return np.hstack([points, times, slope[:, np.newaxis]])
+
+    def curves(self, records: NDArray[np.float64]) -> VisitedCurves:
+        """The curves through the points."""
+        points, times = np.split(records[:, :-1], 2, axis=1)
+        return VisitedCurves(points, times, records[:, -1])
+
+
+def _beyond_any_tooth(
+    state: ModelState, b: NDArray[np.float64], t: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Log of how far a time at a new point is beyond what a tooth explains; 0 if it is not."""
+    points, times = state["batch_size"], state["seconds"]
+    samples = b[:, np.newaxis]
+    rows = np.arange(len(b))
+    smaller = np.where(points < samples, points, -np.inf)
+    larger = np.where(points > samples, points, np.inf)
+    left, right = np.argmax(smaller, axis=1), np.argmin(larger, axis=1)
+    least = np.where(np.isfinite(smaller[rows, left]), times[rows, left], 0.0) / _TOOTH
+    most = np.where(np.isfinite(larger[rows, right]), times[rows, right], np.inf) * _TOOTH
+    slow = np.where(t > most, np.log(t / most) + np.log(_TOOTH), 0.0)
+    fast = np.where(t < least, np.log(t / least) - np.log(_TOOTH), 0.0)
+    return np.asarray(slow + fast)
+
+
+def _slope(
+    points: NDArray[np.float64],
+    times: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state: ModelState,
+) -> NDArray[np.float64]:
+    """Seconds per sample beyond the points, shape `[rows]`."""
+    center = state["current"][:, np.newaxis]
+    visited = counts > 0
+    nearest = np.argmin(np.where(visited, np.abs(points - center), np.inf), axis=1)
+    rows = np.arange(len(points))[:, np.newaxis]
+    center, usual = points[rows, nearest[:, np.newaxis]], times[rows, nearest[:, np.newaxis]]
+    x = np.where(visited, points / center - 1.0, 0.0)
+    y = np.where(visited, times / usual - 1.0, 0.0)
+    variance = 2 * state["noise"][:, np.newaxis] / np.maximum(counts, 1.0) + _TOOTH_SIGMA**2
+    prior = 1.0 / _ELASTICITY_SIGMA**2
+    elasticity = np.full_like(center, _ELASTICITY)
+    for _ in range(3):  # Points far off count less (Huber).
+        off = np.abs(y - elasticity * x) / (2 * np.sqrt(variance))
+        weights = np.where(visited, 1.0 / (variance * np.maximum(off, 1.0)), 0.0)
+        up = np.sum(weights * x * y, axis=1, keepdims=True) + prior * _ELASTICITY
+        elasticity = up / (np.sum(weights * x * x, axis=1, keepdims=True) + prior)
+    elasticity = np.clip(elasticity, 0.05, 1.0)
+    return np.asarray((elasticity * usual / center)[:, 0])
