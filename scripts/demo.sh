@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Sets up if needed, then trains on four unequal ranks, evenly split and balanced by DBS, and prints
+# both beside what these ranks could do at best. Takes a few minutes:
+#   scripts/demo.sh [--speeds 1,1,0.5,0.25] [-- option of benchmarks/demo.py ...]
+set -euo pipefail
+
+speeds=1,1,0.5,0.25
+while (($#)); do
+  case $1 in
+    --speeds) speeds=${2:?--speeds needs a value such as 1,1,0.5,0.25}; shift 2 ;;
+    --) shift; break ;;
+    *) echo "demo.sh: error: unknown option $1; expected --speeds S0,S1,... or -- OPTIONS" >&2; exit 2 ;;
+  esac
+done
+
+# shellcheck source=scripts/environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+cd "$repository"
+
+# As root mpirun wants to be asked twice. Informational lines of TensorFlow would hide the table.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
+commas=${speeds//[!,]/}
+# --from 1: the ranks become unequal with the first step, not while they import TensorFlow.
+scripts/heterogeneous.sh --speeds "$speeds" --from 1 -- \
+  mpirun -np $((${#commas} + 1)) --bind-to none python -m benchmarks.demo --json build/demo.json "$@"
