@@ -49,6 +49,7 @@ class Grid:
         return np.clip(floor, self.low - 1, self.high).astype(np.int64)
 
 
+@runtime_checkable
 class Inverse(Protocol):
     """Tells how much a rank finishes in a given time."""
 
@@ -70,13 +71,8 @@ class Inverse(Protocol):
 
 
 @runtime_checkable
-class InvertibleCurves(TimeCurves, Inverse, Protocol):
-    """Curves that know their inverse."""
-
-
-@runtime_checkable
-class NarrowableCurves(InvertibleCurves, Protocol):
-    """Curves whose inverse is much cheaper between two deadlines that are not far apart."""
+class Narrowable(Protocol):
+    """Has an inverse that is much cheaper between two deadlines that are not far apart."""
 
     def narrow(self, low: float, high: float, grid: Grid) -> Inverse:
         """The inverse for deadlines from `low` to `high` alone."""

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import (
     Grid,
     Inverse,
-    InvertibleCurves,
-    NarrowableCurves,
+    Narrowable,
     TimeCurves,
 )
 from hvd_dbs.balancing.plan import Plan, Problem
@@ -30,7 +29,7 @@ class EqualFinish:
     every rank stays on a point with t_i <= T. For lines without bounds this is the closed form
     T = (B + sum(a_i/c_i)) / sum(1/c_i), b_i = (T - a_i)/c_i, up to rounding.
 
-    Curves that are not `InvertibleCurves` are taken to be increasing.
+    Curves without an `Inverse` are taken to be increasing.
 
     References:
         Nie, Maghakian, Liu, "Cannikin", 2024, arXiv 2402.05302, for the overlap-aware form.
@@ -75,7 +74,7 @@ def equal_finish(
     if units.sum() != total:
         units = np.asarray(problem.apportion(np.maximum(units, 1)).batch_sizes) // unit
     seconds = float(np.max(curves.seconds(units.astype(np.float64) * unit)))
-    inverse = curves if isinstance(curves, InvertibleCurves) else _Increasing(curves)
+    inverse = curves if isinstance(curves, Inverse) else _Increasing(curves)
     low, high = deadlines
     if not (high < seconds and _enough(inverse, grid, total, high)):
         high = seconds
@@ -94,7 +93,7 @@ def equal_finish(
     return Plan(tuple(((units if found is None else found) * unit).tolist()))
 
 
-def can_finish(problem: Problem, curves: InvertibleCurves, deadline: float) -> bool:
+def can_finish(problem: Problem, curves: Inverse, deadline: float) -> bool:
     """Whether the ranks could do more than the global batch by the deadline.
 
     That no plan meets the deadline is certain if this is false; it may have none if it is true
@@ -116,7 +115,7 @@ class _Bracket:
         self, curves: Inverse, grid: Grid, total: int, deadlines: tuple[float, float]
     ) -> None:
         self.low, self.deadline = deadlines
-        if isinstance(curves, NarrowableCurves):
+        if isinstance(curves, Narrowable):
             curves = curves.narrow(self.low, self.deadline, grid)
         self._curves, self._grid, self._total = curves, grid, total
         self._rows = np.arange(grid.low.size)
