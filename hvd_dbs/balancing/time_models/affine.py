@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import AffineCurves
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.change import confirm
-from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums
+from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums, rescale
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _KEEP = 0.95
@@ -46,9 +46,7 @@ class Affine:
         changed, suspect = confirm(state["suspect"], surprise, far, usable)
         # Another pace: times scale, and little weight is left on them.
         scale = np.exp(np.where(changed, surprise, 0.0))
-        sums = sums * np.column_stack([np.ones((len(b), 2)), scale, np.ones(len(b)), scale])
-        fade = np.where(changed, np.minimum(1.0, _REMEMBERED / np.maximum(weight, 1e-9)), 1.0)
-        sums = sums * np.where(np.isfinite(fade), fade, 1.0)[:, np.newaxis]
+        sums = rescale(sums, scale, np.where(changed, _REMEMBERED, np.inf))
         added = (usable & (~far | changed)).astype(np.float64)
         return {"sums": add_point(sums, b, t, added, _KEEP), "suspect": suspect}
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.change import confirm
+from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums, rescale
 from hvd_dbs.balancing.time_models.time_model import ModelState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
@@ -18,7 +19,8 @@ _TOOTH = 1.6
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 5.0, 0.02
 _MOST_STEPS, _STEPS_AFTER_CHANGE = 100.0, 3.0
 _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
-_TOOTH_SIGMA = 0.03
+_TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
+_LINE_KEEP = 0.98
 
 
 class VisitedPoints:
@@ -63,6 +65,7 @@ class VisitedPoints:
             "noise": np.full(num_rows, _FIRST_NOISE**2),
             "suspect": np.zeros(num_rows),
             "drift": np.zeros(num_rows),
+            "line": no_sums(num_rows),
         }
 
     def update(self, state: ModelState, measurement: Measurement) -> ModelState:
@@ -104,6 +107,7 @@ class VisitedPoints:
             "noise": np.where(steady, noise, state["noise"]),
             "suspect": suspect,
             "drift": np.where(moved, 0.0, drift),
+            "line": state["line"],
         }
         # An outlier counts only where nothing else is known of its batch size.
         folded = np.flatnonzero(usable & (~far | changed))
@@ -116,6 +120,9 @@ class VisitedPoints:
         new["num_steps"][folded, slot] = np.minimum(total, _MOST_STEPS)
         new["batch_size"][folded, slot] = b[folded]
         new["visited_at"][folded, slot] = new["num_rounds"][folded]
+        sums = rescale(state["line"], scale, np.where(moved, _STEPS_AFTER_CHANGE, np.inf))
+        weights = np.where(usable & (~far | changed), steps, 0.0)
+        new["line"] = add_point(sums, b, t, weights, _LINE_KEEP)
         return new
 
     def record(self, state: ModelState) -> NDArray[np.float64]:
@@ -126,6 +133,7 @@ class VisitedPoints:
             np.take_along_axis(rows, order, axis=1) for rows in (points, times, state["num_steps"])
         )
         slope = _slope(points, times, counts, state)
+        times = _drawn_to_line(points, times, counts, state)
         return np.hstack([points, times, slope[:, np.newaxis]])
 
     def curves(self, records: NDArray[np.float64]) -> VisitedCurves:
@@ -149,6 +157,27 @@ def _beyond_any_tooth(
     slow = np.where(t > most, np.log(t / most) + np.log(_TOOTH), 0.0)
     fast = np.where(t < least, np.log(t / least) - np.log(_TOOTH), 0.0)
     return np.asarray(slow + fast)
+
+
+def _drawn_to_line(
+    points: NDArray[np.float64],
+    times: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state: ModelState,
+) -> NDArray[np.float64]:
+    """Times in which the line through all rounds has a say where the points lie on it.
+
+    Points scatter around the line by teeth and by noise. What noise does not explain is teeth;
+    each time is the mean of what was seen and the line, weighted by certainty.
+    """
+    fitted = line(state["line"])
+    on_line = fitted.fixed[:, np.newaxis] + fitted.per_sample[:, np.newaxis] * points
+    visited = counts > 0
+    off = np.where(visited, times / on_line - 1.0, 0.0)
+    noise = np.where(visited, state["noise"][:, np.newaxis] / np.maximum(counts, 1.0), 0.0)
+    unexplained = np.sum(off**2 - noise, axis=1) + _TOOTH_GUESSES * _TOOTH_SIGMA**2
+    teeth = np.maximum(unexplained / (visited.sum(axis=1) + _TOOTH_GUESSES), 1e-6)[:, np.newaxis]
+    return np.asarray(times + (on_line - times) * noise / (noise + teeth))
 
 
 def _slope(
