@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from hvd_dbs.balancing import Bounds, Controller, Decision, Measurement, Plan, Strategy, strategies
-from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster.decision import decide_together
 from hvd_dbs.data import arrays
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.ops.step_samples import StepSamples
-from hvd_dbs.sampling import step_batch_sizes
-
-_LOGGER = logging.getLogger(__name__)
+from hvd_dbs.training_loop import TrainingLoop
 
 BatchSizeBound = int | Sequence[int] | Mapping[str, int]
 """One number for all ranks, one per rank, or one per hostname."""
@@ -32,9 +26,9 @@ class Balancer:
 
     Args:
         global_batch_size: Samples that all ranks together process in a step.
-        strategy: A preset's name ("dbs", "even") or a `Strategy`, such as
+        strategy: A preset's name ("dbs", "adaptive", "even", ...) or a `Strategy`, such as
             `strategies.static([2, 1, 1])`.
-        every: When to decide: "epoch", or None for the strategy's own cadence.
+        every: When to decide: "epoch", a number of steps, or None for the strategy's own cadence.
         min_batch_size: Fewest samples of a rank, at least 1: one number, one per rank, or a dict
             by hostname.
         max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
@@ -82,15 +76,11 @@ class Balancer:
                 f"A rank that is to have no samples should not be part of the job."
             )
         self._controller = Controller(
-            _live(strategies.resolve(strategy, every)),
+            strategies.resolve(strategy, every),
             _whole("global_batch_size", global_batch_size),
             bounds,
         )
-        self.clock = StepClock()
-        self._samples = StepSamples()
-        self._index_stage: IndexStage | None = None
-        self._epoch = 0
-        self._warnings: set[str] = set()
+        self.loop = TrainingLoop(self.collective, self._controller)
 
     @property
     def rank(self) -> int:
@@ -114,7 +104,7 @@ class Balancer:
 
     @property
     def plan(self) -> Plan:
-        """The plan in force; `plan.batch_sizes` is a tuple by rank."""
+        """The plan last decided on; `plan.batch_sizes` is a tuple by rank."""
         return self._controller.plan
 
     def dataset(self, source: Any, shuffle_seed: int | None = None) -> tf.data.Dataset:
@@ -149,8 +139,9 @@ class Balancer:
             self.collective,
             {"number of samples": str(num_samples), "shuffle_seed": repr(shuffle_seed)},
         )
-        self._index_stage = IndexStage(num_samples, shuffle_seed, self.rank, self.plan.batch_sizes)
-        return arrays.make_dataset(tensors, self._index_stage)
+        index_stage = IndexStage(num_samples, shuffle_seed, self.rank, self.plan.batch_sizes)
+        self.loop.read_from(index_stage)
+        return arrays.make_dataset(tensors, index_stage)
 
     def state_dict(self) -> dict[str, Any]:
         """Plan and memory of this rank's balancer as plain JSON data."""
@@ -183,75 +174,14 @@ class Balancer:
             self._controller.load_state_dict(before)
             raise
 
-    # From here on: what optimizers and callbacks call.
-
     @property
-    def num_steps(self) -> int:
-        """Steps of an epoch, the same on every rank."""
-        return self._stage.num_steps
-
-    def begin_training(self) -> None:
-        """A `fit` begins."""
-        self._stage.begin_training(self.plan.batch_sizes)
-
-    def begin_epoch(self, epoch: int) -> None:
-        """An epoch begins with the plan in force."""
-        self._epoch = epoch
-        self.clock.drain()
-        self.clock.restart()
-        self._samples.begin_epoch(
-            self.num_steps,
-            full=self.plan.batch_sizes[self.rank],
-            last=self.samples_in_step(self.num_steps - 1),
-        )
-        self._stage.open_epoch(epoch, self.plan.batch_sizes)
-
-    def end_epoch(self) -> None:
-        """An epoch is over: all ranks decide on the next plan. Collective."""
-        if self.strategy.every != "epoch":
-            return
-        before, times = self.plan, self.clock.drain()
-        batch_size = before.batch_sizes[self.rank]
-        busy_seconds = typical_seconds(times.busy_seconds[times.num_samples == batch_size])
-        measurement = Measurement.of([batch_size], [busy_seconds])
-        self._log(before, decide_together(self.collective, self._controller, measurement))
-
-    def end_training(self) -> None:
-        """A `fit` is over."""
-        self._stage.end_training(self.plan.batch_sizes)
-
-    def samples_in_step(self, step: int) -> int:
-        """Samples of this rank in a step of the epoch; 0 where it only fills in."""
-        return step_batch_sizes(step, self.plan.batch_sizes, self._stage.num_samples)[self.rank]
-
-    def samples_in_epoch(self) -> int:
-        """Samples of this rank in an epoch with the plan in force."""
-        last_step = self.num_steps - 1
-        return last_step * self.plan.batch_sizes[self.rank] + self.samples_in_step(last_step)
+    def clock(self) -> StepClock:
+        """This rank's clock: what it was busy with in each step."""
+        return self.loop.clock
 
     def advance_step(self) -> tf.Tensor:
         """Samples of this rank in the step under way, int64; in the graph, once a step."""
-        return self._samples.advance()
-
-    @property
-    def _stage(self) -> IndexStage:
-        if self._index_stage is None:
-            raise RuntimeError(
-                "The balancer has no data set. Make one with balancer.dataset(source) and give "
-                "it to fit."
-            )
-        return self._index_stage
-
-    def _log(self, before: Plan, decision: Decision) -> None:
-        if self.rank != 0:
-            return
-        if decision.changed:
-            _LOGGER.info(
-                "epoch %d: %s -> %s: %s", self._epoch, before, decision.plan, decision.reason
-            )
-        elif decision.warning and decision.reason not in self._warnings:
-            self._warnings.add(decision.reason)
-            _LOGGER.warning("epoch %d: %s: %s", self._epoch, before, decision.reason)
+        return self.loop.advance_step()
 
 
 def _whole(name: str, value: int) -> int:
@@ -272,11 +202,3 @@ def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | li
     if isinstance(bound, Sequence) and not isinstance(bound, str):
         return [_whole(name, value) for value in bound]
     return _whole(name, bound)
-
-
-def _live(strategy: Strategy) -> Strategy:
-    if strategy.every not in (None, "epoch"):
-        raise ValueError(
-            f'every={strategy.every!r} is not available: plans change between epochs ("epoch").'
-        )
-    return strategy

@@ -93,8 +93,7 @@ def typical_seconds(step_seconds: NDArray[np.float64], warmup: int = 2) -> float
     """One number for the steps of a round: their mean, without what is not the rank's pace.
 
     Left out are the first `warmup` steps (a new batch size makes kernels tune themselves) and
-    steps over three times the median (a page fault storm, a pause). Where a round is too short
-    for that, all its steps count.
+    steps over three times the median (a page fault storm, a pause). One step is left at least.
 
     Args:
         step_seconds: Busy seconds by step, shape `[steps]`; NaN where a step does not count.
@@ -107,7 +106,7 @@ def typical_seconds(step_seconds: NDArray[np.float64], warmup: int = 2) -> float
         >>> typical_seconds(np.array([9.0, 2.0, 1.0, 1.0, 1.1, 40.0, 0.9]))
         1.0
     """
-    settled = step_seconds[warmup:] if step_seconds.size > warmup else step_seconds
+    settled = step_seconds[max(min(warmup, step_seconds.size - 1), 0) :]
     for candidate in (settled, step_seconds):
         finite = candidate[np.isfinite(candidate)]
         if finite.size:

@@ -26,18 +26,22 @@ def decide_together(
     """
     before = controller.plan
     records = collective.allgather(controller.observe(measurement)[0])
-    answer = np.zeros(1 + collective.size, dtype=np.int64)
+    # Status, steps to the next decision (0: not said), local batch sizes.
+    answer = np.zeros(2 + collective.size, dtype=np.int64)
     decision: Decision | None = None
     failure: RuntimeError | None = None
     if collective.rank == 0:
         try:
             decision = controller.decide(records)
-            answer[1:] = decision.plan.batch_sizes
+            answer[1] = decision.steps_to_next or 0
+            answer[2:] = decision.plan.batch_sizes
         except RuntimeError as error:
             answer[0], failure = 1, error
-    answer = collective.broadcast(answer)
-    if answer[0]:
+    status, steps_to_next, *batch_sizes = collective.broadcast(answer).tolist()
+    if status:
         raise failure or RuntimeError("the strategy broke an invariant; rank 0 says which.")
-    plan = Plan(tuple(answer[1:].tolist()))
-    controller.adopt(plan)
-    return decision or Decision(plan, plan != before, reason="decided by rank 0")
+    plan = Plan(tuple(batch_sizes))
+    controller.adopt(plan, steps_to_next or None)
+    return decision or Decision(
+        plan, plan != before, reason="decided by rank 0", steps_to_next=steps_to_next or None
+    )

@@ -51,14 +51,36 @@ class IndexStage:
             self._epoch = 0
             self._used_up = False
 
-    def open_epoch(self, epoch: int, batch_sizes: tuple[int, ...]) -> None:
-        """Settles a whole epoch with this plan and lets iterators read it."""
+    def open_epoch(self, epoch: int, batch_sizes: tuple[int, ...], settled: int) -> None:
+        """Lets iterators read an epoch, whose first `settled` steps have this plan for certain."""
         with self._changed:
             self._schedule.publish(batch_sizes, first=(epoch, 0))
-            self._schedule.settle((epoch, self.num_steps))
             self._epoch = epoch
             self._used_up = False
+        self.settle(settled)
+
+    def settle(self, num_steps: int) -> None:
+        """Declares the plans of the first `num_steps` steps of the open epoch final."""
+        with self._changed:
+            self._schedule.settle((self._epoch, min(num_steps, self.num_steps)))
             self._changed.notify_all()
+
+    def publish(self, batch_sizes: tuple[int, ...]) -> int:
+        """Lets a plan hold from the first step of the open epoch that is not settled yet.
+
+        Returns:
+            That step; the number of steps if the whole epoch is settled.
+        """
+        with self._changed:
+            first = self._schedule.horizon[1]
+            if first < self.num_steps:
+                self._schedule.publish(batch_sizes, first=(self._epoch, first))
+            return first
+
+    def batch_sizes_in(self, step: int) -> tuple[int, ...]:
+        """The plan that holds in a step of the open epoch, by what is known now."""
+        with self._changed:
+            return self._schedule.batch_sizes_at((self._epoch, step))
 
     def end_training(self, batch_sizes: tuple[int, ...]) -> None:
         """Wakes iterators that still wait; from now on nobody does."""
@@ -92,8 +114,10 @@ class IndexStage:
             waited += 1.0
             if waited == _WARN_SECONDS:
                 _LOGGER.warning(
-                    "the training data set waits for epoch %d to begin. A callback that reads it "
-                    "has to stand behind DynamicBatchSizeCallback in the list.",
-                    position[0],
+                    "the training data set waits for epoch %d to reach step %d. Who reads it "
+                    "ahead of training cannot be served: no shuffle and no cache behind "
+                    "balancer.dataset, and no callback that reads it before "
+                    "DynamicBatchSizeCallback has opened the epoch.",
+                    *position,
                 )
         return self._schedule.batch_sizes_at(position)

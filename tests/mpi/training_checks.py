@@ -150,11 +150,11 @@ def check_every_sample_once_and_the_same_global_batches():
         even = hvd.Balancer(B, "even")
         even_dataset = even.dataset(ids, shuffle_seed=SEED)
         for one in (balancer, even):
-            one.begin_training()
+            one.loop.begin_training()
         orders = []
         for epoch in range(3):
             for one in (balancer, even):
-                one.begin_epoch(epoch)
+                one.loop.begin_epoch(epoch)
             assert len(dataset) == -(-num_samples // B) == len(even_dataset)
             seen = [_global_batch(balancer, s, ids) for s, ids in enumerate(dataset)]
             same = [_global_batch(even, s, ids) for s, ids in enumerate(even_dataset)]
@@ -162,20 +162,20 @@ def check_every_sample_once_and_the_same_global_batches():
             assert sorted(chain.from_iterable(seen)) == list(range(num_samples))
             orders.append(list(chain.from_iterable(seen)))
             for one in (balancer, even):
-                one.end_epoch()
+                one.loop.end_epoch()
         assert num_samples == 5 or orders[0] != orders[1]
         for one in (balancer, even):
-            one.end_training()
+            one.loop.end_training()
 
 
 def _global_batch(balancer, step, ids):
     """The ids of all ranks in a step, in order, without those that only fill in."""
-    count = balancer.samples_in_step(step)
+    count = balancer.loop.samples_in_step(step)
     row = np.full(B, -1)
     row[:count] = ids.numpy()[:count]
     assert len(ids) == max(count, 1) or count == 0
     rows = hvd_collective().allgather(row)
-    counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer._stage.num_samples)
+    counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer.loop._stage.num_samples)
     return [i for row, count in zip(rows, counts, strict=True) for i in row[:count].tolist()]
 
 
@@ -191,7 +191,7 @@ def check_a_rank_without_samples_harms_nothing():
         return
     # What the last step leaves in the statistics of a rank without samples is taken back: a run
     # over the first, full global batch alone ends with the same ones.
-    idle = balancer.samples_in_step(1) == 0
+    idle = balancer.loop.samples_in_step(1) == 0
     assert sum(hvd_collective().allgather(np.array([idle]))[:, 0]) == hvd.size() - 1
     before = {}
 

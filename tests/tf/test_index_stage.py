@@ -55,19 +55,19 @@ def test_training_waits_for_its_epochs_and_reads_their_plans():
     one.begin_training((2, 2))
     reader = Reader(one)
     assert reader.waits()
-    one.open_epoch(0, (3, 1))
+    one.open_epoch(0, (3, 1), settled=3)
     assert reader.take(3) == [[3], [7], [8]]  # In the last step rank 1 only fills in.
     assert reader.ends()
     early = Reader(one)  # Keras may ask for the next epoch before this one is over.
     assert early.waits()
-    one.open_epoch(1, (1, 3))
+    one.open_epoch(1, (1, 3), settled=3)
     assert early.take(3) == [[1, 2, 3], [5, 6, 7], [9]]
 
 
 def test_an_extra_iterator_sees_the_open_epoch():
     one = stage()
     one.begin_training((2, 2))
-    one.open_epoch(0, (3, 1))
+    one.open_epoch(0, (3, 1), settled=3)
     assert next(one()).tolist() == [3]
     assert next(one()).tolist() == [3]
 
@@ -86,7 +86,7 @@ def test_a_second_training_may_start_from_epoch_zero():
     one = stage()
     for plan in ((3, 1), (1, 3)):
         one.begin_training(plan)
-        one.open_epoch(0, plan)
+        one.open_epoch(0, plan, settled=3)
         assert len(next(one())) == plan[1]
         one.end_training(plan)
 
@@ -111,7 +111,7 @@ def test_a_data_set_follows_the_plan_without_a_retrace():
     one.begin_training((2, 2))
     sizes = []
     for epoch, plan in enumerate([(2, 2), (3, 1), (1, 3)]):
-        one.open_epoch(epoch, plan)
+        one.open_epoch(epoch, plan, settled=3)
         for batch in dataset:
             assert total(batch).numpy() == 0
             np.testing.assert_array_equal(batch["pair"][0][:, 0], batch["x"])

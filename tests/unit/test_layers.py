@@ -20,7 +20,8 @@ ALLOWED = {
     "cluster": {"balancing"},
     "data": {"sampling"},
     "ops": set(),
-    "balancer": {"balancing", "sampling", "cluster", "data", "ops"},
+    "training_loop": {"balancing", "sampling", "cluster", "data", "ops"},
+    "balancer": {"balancing", "cluster", "data", "ops", "training_loop"},
     "tensorflow": {"balancing", "cluster", "ops", "balancer"},
     "keras": {"balancing", "cluster", "data", "ops", "balancer", "tensorflow"},
     "cli": {"balancing", "sampling", "simulator", "cluster", "ops", "data", "tensorflow", "keras"},
@@ -28,7 +29,7 @@ ALLOWED = {
 """What each part may import besides itself."""
 
 HEAVY = {
-    "tensorflow": {"data", "ops", "balancer", "tensorflow", "keras"},
+    "tensorflow": {"data", "ops", "training_loop", "balancer", "tensorflow", "keras"},
     "keras": {"keras"},
     "horovod": {"cluster", "ops", "tensorflow", "keras"},
     "mpi4py": {"cluster", "ops"},

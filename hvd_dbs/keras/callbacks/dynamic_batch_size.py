@@ -24,6 +24,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def __init__(self, balancer: Balancer) -> None:
         super().__init__()
         self._balancer = balancer
+        self._loop = balancer.loop
         self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []
         self._step_file = StepFile() if balancer.rank == 0 else None
         self._steps_seen = 0
@@ -36,40 +37,41 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         except (ValueError, RuntimeError) as caught:
             error = caught
         job.raise_together(self._balancer.collective, error)
-        self._balancer.begin_training()
+        self._loop.begin_training(self.model.steps_per_execution)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Opens the epoch for the data set, with the plan in force."""
         self._steps_seen = 0
-        self._balancer.begin_epoch(epoch)
+        self._loop.begin_epoch(epoch)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Remembers metrics and statistics before a step in which this rank only fills in."""
-        is_last = batch == self._balancer.num_steps - 1
-        if is_last and self._balancer.samples_in_step(batch) == 0:
+        is_last = batch == self._loop.num_steps - 1
+        if is_last and self._loop.samples_in_step(batch) == 0:
             variables = self.model.non_trainable_variables + self.model.metrics_variables
             self._before_filling = [(v.value, tf.identity(v.value)) for v in variables]
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Takes back what samples that do not count have left in metrics and statistics."""
+        """Takes back what samples that do not count have left; ends a round where one is over."""
         for variable, value in self._before_filling:
             variable.assign(value)
         self._before_filling = []
         if self._step_file is not None:
             self._step_file.advance(batch + 1 - self._steps_seen)
             self._steps_seen = batch + 1
+        self._loop.end_steps(batch + 1)
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Keeps a validation out of the measured steps."""
-        self._balancer.clock.restart()
+        self._loop.clock.restart()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Lets all ranks decide on the plan of the next epoch."""
-        self._balancer.end_epoch()
+        self._loop.end_epoch()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Lets go of the data set."""
-        self._balancer.end_training()
+        self._loop.end_training()
 
     def _check(self) -> None:
         if getattr(self.model.optimizer, "balancer", None) is not self._balancer:
@@ -77,7 +79,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 "The model's optimizer does not weigh gradients by this balancer. Compile with "
                 "optimizer=hvd.DistributedOptimizer(..., balancer=balancer)."
             )
-        given, expected = self.params.get("steps"), self._balancer.num_steps
+        given, expected = self.params.get("steps"), self._loop.num_steps
         if given != expected:
             raise ValueError(
                 f"fit runs {given} steps an epoch but the balancer's data set has {expected}. "

@@ -40,7 +40,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         texts = job.allgather_text(self._collective, json.dumps(sorted(numbers)))
         names = sorted(set.intersection(*(set(json.loads(text)) for text in texts)))
         balancer = getattr(self.model.optimizer, "balancer", None)
-        samples = 1.0 if balancer is None else float(balancer.samples_in_epoch())
+        samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)
         row = np.array([samples, *(float(numbers[name]) for name in names)])
         rows = self._collective.allgather(row)
         for i, name in enumerate(names, start=1):

@@ -1,0 +1,172 @@
+"""Where training stands, and the plan that holds there: what callbacks and optimizers drive."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import tensorflow as tf
+
+from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
+from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.cluster.decision import decide_together
+from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.ops.step_samples import StepSamples
+from hvd_dbs.sampling import step_batch_sizes
+
+_LOGGER = logging.getLogger(__name__)
+
+STEPS_AHEAD = 3
+"""Steps behind the one under way whose plans are final, so that the data pipeline can prepare
+them. A decision in mid-epoch takes effect behind them: more would make it late, less would make
+training wait for data."""
+
+
+class TrainingLoop:
+    """Epochs, steps and rounds of a running job.
+
+    Every rank calls the same methods in the same order; those that decide are collective.
+
+    Args:
+        collective: The job.
+        controller: This rank's controller.
+    """
+
+    def __init__(self, collective: Collective, controller: Controller) -> None:
+        self.clock = StepClock()
+        self._collective = collective
+        self._controller = controller
+        self._samples = StepSamples()
+        self._index_stage: IndexStage | None = None
+        self._epoch = 0
+        self._steps_done = 0
+        self._steps_in_call = 1
+        self._steps_in_round = 0
+        self._warnings: set[str] = set()
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        return self._stage.num_steps
+
+    def read_from(self, index_stage: IndexStage) -> None:
+        """Sets the data set that is trained on."""
+        self._index_stage = index_stage
+
+    def begin_training(self, steps_in_call: int = 1) -> None:
+        """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
+        self._steps_in_call = steps_in_call
+        self._steps_in_round = 0
+        self._stage.begin_training(self._controller.plan.batch_sizes)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """An epoch begins with the plan last decided on."""
+        self._epoch, self._steps_done = epoch, 0
+        batch_sizes = self._controller.plan.batch_sizes
+        if not self._within_epochs:
+            self.clock.drain()
+        self.clock.restart()
+        self._samples.begin_epoch(self.num_steps, *self._full_and_last(batch_sizes))
+        settled = self._ahead if self._within_epochs else self.num_steps
+        self._stage.open_epoch(epoch, batch_sizes, settled)
+
+    def end_steps(self, steps_done: int) -> None:
+        """So many steps of the epoch are over. Collective where a round is over too."""
+        if not self._within_epochs:
+            return
+        # The first step of an epoch is not measured, on any rank.
+        measured = steps_done - max(self._steps_done, 1)
+        self._steps_done = steps_done
+        self._steps_in_round += max(measured, 0)
+        if self._steps_in_round >= (self._controller.steps_to_next or 1):
+            self._decide()
+        self._stage.settle(steps_done + self._ahead)
+
+    def end_epoch(self) -> None:
+        """An epoch is over. Collective where its end is that of a round."""
+        self._steps_done = self.num_steps
+        if self._controller.strategy.every == "epoch":
+            self._decide()
+
+    def end_training(self) -> None:
+        """A `fit` is over."""
+        self._stage.end_training(self._controller.plan.batch_sizes)
+
+    def samples_in_step(self, step: int) -> int:
+        """Samples of this rank in a step of the epoch; 0 where it only fills in."""
+        return self._part(step, self._stage.batch_sizes_in(step))
+
+    @property
+    def samples_in_epoch(self) -> int:
+        """Samples of this rank in the steps of the epoch so far."""
+        return self._samples.total
+
+    def advance_step(self) -> tf.Tensor:
+        """Samples of this rank in the step under way, int64; in the graph, once a step."""
+        return self._samples.advance()
+
+    @property
+    def _stage(self) -> IndexStage:
+        if self._index_stage is None:
+            raise RuntimeError(
+                "The balancer has no data set. Make one with balancer.dataset(source) and give "
+                "it to fit."
+            )
+        return self._index_stage
+
+    @property
+    def _within_epochs(self) -> bool:
+        """Whether decisions fall between steps too."""
+        return self._controller.steps_to_next is not None
+
+    @property
+    def _ahead(self) -> int:
+        # A call reads all its steps before anybody can settle more.
+        return self._steps_in_call + STEPS_AHEAD
+
+    def _part(self, step: int, batch_sizes: tuple[int, ...]) -> int:
+        counts = step_batch_sizes(step, batch_sizes, self._stage.num_samples)
+        return counts[self._collective.rank]
+
+    def _full_and_last(self, batch_sizes: tuple[int, ...]) -> tuple[int, int]:
+        return batch_sizes[self._collective.rank], self._part(self.num_steps - 1, batch_sizes)
+
+    def _decide(self) -> None:
+        """A round on all ranks; a new plan holds from the first step that is not settled."""
+        self._steps_in_round = 0
+        before = self._controller.plan
+        decision = decide_together(self._collective, self._controller, self._measure())
+        if decision.changed:
+            first = self._stage.publish(decision.plan.batch_sizes)
+            if first < self.num_steps:
+                self._samples.change(first, *self._full_and_last(decision.plan.batch_sizes))
+            if self._controller.strategy.every == "automatic":
+                self._steps_in_round = self._steps_done - first  # Starts with the new plan.
+        self._log(before, decision)
+
+    def _measure(self) -> Measurement:
+        """This rank's busy seconds at the batch size that it ran last."""
+        times = self.clock.drain()
+        last_full_step = max(min(self._steps_done, self.num_steps - 1) - 1, 0)
+        batch_size = self._stage.batch_sizes_in(last_full_step)[self._collective.rank]
+        chosen = times.num_samples == batch_size
+        # Kernels tune themselves in the first steps of a batch size: they are not its pace.
+        is_new = not chosen.all() or np.isnan(times.busy_seconds[:1]).any()
+        busy_seconds = times.busy_seconds[chosen]
+        return Measurement.of(
+            [batch_size],
+            [typical_seconds(busy_seconds, warmup=2 if is_new else 0)],
+            num_steps=[float(np.isfinite(busy_seconds).sum())],
+        )
+
+    def _log(self, before: Plan, decision: Decision) -> None:
+        if self._collective.rank != 0:
+            return
+        where = f"epoch {self._epoch}, step {self._steps_done}"
+        if decision.changed:
+            _LOGGER.info("%s: %s -> %s: %s", where, before, decision.plan, decision.reason)
+        elif decision.warning and decision.reason not in self._warnings:
+            self._warnings.add(decision.reason)
+            _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
