@@ -287,3 +287,53 @@ def check_averaged_metrics_do_not_need_the_same_names_on_all_ranks():
     losses = hvd_collective().allgather(np.array(logs["loss"]))
     assert len(set(losses[:, 0])) == 1
     assert logs.get("only_rank_0", [3.0]) == [3.0]
+
+
+def check_plans_that_change_within_an_epoch_equal_one_process():
+    for every, steps_per_execution in ((1, 1), (2, 1), (3, 2), (1, 4)):
+        arrays = images(8 * B + 5)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+        net = model()
+        compile_model(net, sgd(balancer), steps_per_execution=steps_per_execution)
+        sizes = []
+
+        def note(x, y, sizes=sizes):
+            def keep(labels):
+                sizes.append(len(labels))
+                return labels
+
+            return x, tf.ensure_shape(tf.numpy_function(keep, [y], tf.int64), [None])
+
+        dataset = balancer.dataset(arrays, shuffle_seed=SEED).map(note)
+        history = fit(net, balancer, dataset.prefetch(7), epochs=3).history
+        expected, expected_history = one_process_run(model(), arrays, B)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+        for name, values in expected_history.items():
+            np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+        assert hvd.size() == 1 or len(set(sizes)) > 3  # The plans did change.
+
+
+def check_every_preset_equals_one_process():
+    arrays = images(6 * B + 5)
+    expected, _ = one_process_run(model(), arrays, B, epochs=2)
+    for strategy in hvd.strategies.PRESETS:
+        balancer = hvd.Balancer(B, strategy)
+        net = model()
+        compile_model(net, sgd(balancer))
+        fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED), epochs=2)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5, err_msg=strategy)
+
+
+def check_an_epoch_cut_short_goes_on_with_the_next():
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch >= 2
+
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=1)
+    dataset = balancer.dataset(images(8 * B), shuffle_seed=SEED)
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, dataset, epochs=5, callbacks=[Stop()])
+    fit(net, balancer, dataset, epochs=1)
+    weights = weights_of_all_ranks(net)
+    np.testing.assert_array_equal(weights, np.broadcast_to(weights[0], weights.shape))
