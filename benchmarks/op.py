@@ -1,0 +1,192 @@
+"""The weighted allreduce against Horovod's own on the same tensors, all in one run.
+
+    scripts/bench.sh op                      both layouts on 2 and on 4 ranks
+    mpirun -np 2 python -m benchmarks.op     on these ranks
+
+Ways to the same sum take turns, step by step, so that whatever else the machine does hits them
+alike; a step's time is that of its slowest rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+
+from hvd_dbs.ops import buckets, native, twin
+from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
+
+_WARM_UP = 3
+Shape = tuple[int, ...]
+
+
+def resnet50() -> Iterator[Shape]:
+    """ResNet-50: 161 tensors, 25.6 million parameters."""
+    yield from ((7, 7, 3, 64), (64,), (64,))
+    incoming = 64
+    for width, num_blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(num_blocks):
+            convolutions = [(1, 1, incoming, width), (3, 3, width, width), (1, 1, width, 4 * width)]
+            if block == 0:
+                convolutions.append((1, 1, incoming, 4 * width))
+            for shape in convolutions:
+                yield from (shape, shape[-1:], shape[-1:])  # With its batch normalization.
+            incoming = 4 * width
+    yield from ((2048, 1000), (1000,))
+
+
+def bert_base() -> Iterator[Shape]:
+    """BERT-base: 199 tensors, 109.5 million parameters."""
+    width, inner = 768, 3072
+    yield from ((30522, width), (512, width), (2, width), (width,), (width,))
+    for _ in range(12):
+        for _ in range(4):
+            yield from ((width, width), (width,))
+        yield from ((width,), (width,))
+        yield from ((width, inner), (inner,), (inner, width), (width,))
+        yield from ((width,), (width,))
+    yield from ((width, width), (width,))
+
+
+LAYOUTS: dict[str, Callable[[], Iterator[Shape]]] = {"resnet50": resnet50, "bert_base": bert_base}
+
+
+def ways(bucket_bytes: Sequence[int]) -> dict[str, Callable[[list[tf.Tensor]], list[tf.Tensor]]]:
+    """Ways from gradients to reduced gradients, by name; the first is what others compare with."""
+    size = hvd.size()
+    # Uneven, exact, and different on all ranks: 1, 2, ... samples.
+    samples, total = hvd.rank() + 1, size * (size + 1) // 2
+    weight = tf.constant(float(samples))
+    expected = tf.constant(float(total))
+
+    def grouped(gradients: list[tf.Tensor], name: str) -> list[tf.Tensor]:
+        return hvd.grouped_allreduce(gradients, op=hvd.Sum, name=name)
+
+    def scaled_loss(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        # The backward pass carries the factor along; all that is added is one multiplication.
+        share = samples / total * tf.reduce_sum(gradients[-1][:1])
+        with tf.control_dependencies([share]):
+            return grouped(gradients, "scaled")
+
+    found: dict[str, Callable[[list[tf.Tensor]], list[tf.Tensor]]] = {
+        "Horovod grouped_allreduce, unweighted": lambda g: grouped(g, "plain"),
+        "multiply in TensorFlow, grouped_allreduce": lambda g: grouped(
+            [tensor * (samples / total) for tensor in g], "multiplied"
+        ),
+        "loss scaled by hand, grouped_allreduce": scaled_loss,
+        "weighted_allreduce, TensorFlow twin": lambda g: twin.weighted_means(
+            g,
+            weight,
+            expected,
+            compression=hvd.Compression.none,
+            process_set=hvd.global_process_set,
+            name="twin",
+        )[0],
+    }
+    for limit in bucket_bytes:
+        megabytes = limit / 2**20
+        found[f"weighted_allreduce, {megabytes:g} MiB buckets"] = (
+            lambda g, limit=limit, name=f"exact{limit}": weighted_allreduce(
+                g, samples, expected_total=total, bucket_bytes=limit, name=name
+            )
+        )
+    found[f"the same, {bucket_bytes[0] / 2**20:g} MiB, total not known before"] = lambda g: (
+        weighted_allreduce(
+            g, samples, expected_total=total + 1, bucket_bytes=bucket_bytes[0], name="inexact"
+        )
+    )
+    return found
+
+
+def measure(shapes: Sequence[Shape], bucket_bytes: Sequence[int], num_repeats: int) -> dict:
+    """Seconds of every repeat of every way, the slowest rank's; shape `[num_repeats]` each."""
+    random = np.random.default_rng(hvd.rank())
+    variables = [tf.Variable(random.standard_normal(shape, np.float32)) for shape in shapes]
+    steps = {}
+    for name, way in ways(bucket_bytes).items():
+
+        def step(way: Callable[[list[tf.Tensor]], list[tf.Tensor]] = way) -> list[tf.Tensor]:
+            # Backwards, as the gradients of a step appear.
+            gradients = [variable.read_value() for variable in reversed(variables)][::-1]
+            return way(gradients)
+
+        steps[name] = tf.function(step)
+    seconds = np.zeros((len(steps), _WARM_UP + num_repeats))
+    for repeat in range(_WARM_UP + num_repeats):
+        for i, one_step in enumerate(steps.values()):
+            hvd.allreduce(tf.constant(0.0), name="start")  # All ranks start together.
+            start = time.perf_counter()
+            one_step()
+            seconds[i, repeat] = time.perf_counter() - start
+    slowest = hvd.allreduce(tf.constant(seconds), op=hvd.Max, name="slowest").numpy()
+    return dict(zip(steps, slowest[:, _WARM_UP:], strict=True))
+
+
+def table(seconds: dict) -> list[str]:
+    """A Markdown table: medians, quartiles, and ratios to the first."""
+    lines = [
+        "| way | median ms | quartiles | over the first |",
+        "|---|---:|---:|---:|",
+    ]
+    first = np.median(next(iter(seconds.values())))
+    for name, times in seconds.items():
+        low, middle, high = np.percentile(times, [25, 50, 75])
+        lines.append(
+            f"| {name} | {middle * 1e3:.1f} | {low * 1e3:.1f} - {high * 1e3:.1f} "
+            f"| {middle / first:.2f} |"
+        )
+    return lines
+
+
+def main() -> None:
+    """Measures on the ranks that it is started on."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument(
+        "--bucket-mib",
+        nargs="+",
+        type=float,
+        default=[buckets.DEFAULT_BUCKET_BYTES / 2**20],
+        help="bucket sizes to try",
+    )
+    parser.add_argument("--json", type=Path, help="where to add the times, one line a layout")
+    arguments = parser.parse_args()
+    hvd.init()
+    cores = len(os.sched_getaffinity(0))
+    # Ranks of one host share its cores.
+    tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // hvd.local_size()))
+    if native.agreed() is None:
+        raise SystemExit(f"There is no native library to measure. {native.reason_for_absence()}")
+    limits = [int(megabytes * 2**20) for megabytes in arguments.bucket_mib]
+    for layout in arguments.layouts:
+        shapes = list(LAYOUTS[layout]())
+        seconds = measure(shapes, limits, arguments.repeats)
+        if hvd.rank() != 0:
+            continue
+        millions = sum(int(np.prod(shape)) for shape in shapes) / 1e6
+        title = (
+            f"{layout}: {len(shapes)} tensors, {millions:.1f} million float32, {hvd.size()} ranks "
+            f"on {cores} cores, {arguments.repeats} repeats"
+        )
+        print("\n".join(["", title, "", *table(seconds)]), flush=True)
+        if arguments.json:
+            record = {
+                "layout": layout,
+                "ranks": hvd.size(),
+                "cores": cores,
+                "seconds": {name: times.tolist() for name, times in seconds.items()},
+            }
+            with arguments.json.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    main()
