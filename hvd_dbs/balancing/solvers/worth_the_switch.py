@@ -11,12 +11,12 @@ from hvd_dbs.balancing.solvers.equal_finish import can_finish, equal_finish
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
-_HOPE = 0.06
+_HOPE = 0.1
 _HOPE_DECAY = 0.3
 _GAIN = 0.005
 _GAIN_GROWTH = 0.1
 _CALM_GAIN, _MOST_CALM = 0.0005, 20
-_ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.1, 3
+_ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _CALM_ROUNDS = 3
 STEPS_MOVING, STEPS_CALM = 5, 10
