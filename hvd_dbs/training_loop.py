@@ -76,9 +76,9 @@ class TrainingLoop:
         """So many steps of the epoch are over. Collective where a round is over too."""
         if not self._within_epochs:
             return
-        # The first step of an epoch is not measured, on any rank.
-        measured = steps_done - max(self._steps_done, 1)
-        self._steps_done = steps_done
+        # The first step of an epoch is not measured, on any rank, nor is a partial one.
+        measured = min(steps_done, self._num_full_steps) - max(self._steps_done, 1)
+        self._steps_done = min(steps_done, self.num_steps)
         self._steps_in_round += max(measured, 0)
         if self._steps_in_round >= (self._controller.steps_to_next or 1):
             self._decide()
@@ -117,6 +117,10 @@ class TrainingLoop:
         return self._index_stage
 
     @property
+    def _num_full_steps(self) -> int:
+        return self._stage.num_samples // self._controller.global_batch_size
+
+    @property
     def _within_epochs(self) -> bool:
         """Whether decisions fall between steps too."""
         return self._controller.steps_to_next is not None
@@ -149,7 +153,7 @@ class TrainingLoop:
     def _measure(self) -> Measurement:
         """This rank's busy seconds at the batch size that it ran last."""
         times = self.clock.drain()
-        last_full_step = max(min(self._steps_done, self.num_steps - 1) - 1, 0)
+        last_full_step = max(min(self._steps_done, self._num_full_steps) - 1, 0)
         batch_size = self._stage.batch_sizes_in(last_full_step)[self._collective.rank]
         chosen = times.num_samples == batch_size
         # Kernels tune themselves in the first steps of a batch size: they are not its pace.
