@@ -10,8 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing import Measurement, Plan, strategies
+from hvd_dbs.balancing import Measurement, Plan
+from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.time_model import TimeModel
 from hvd_dbs.simulator.autoregression import Autoregression
 from hvd_dbs.simulator.cluster import Cluster
@@ -81,17 +83,13 @@ class PredictionError:
 
 
 def predictors(num_ranks: int) -> Mapping[str, Predictor]:
-    """Last value, EWMA, autoregression and NARX; those whose preset is there."""
-    found: dict[str, Predictor] = {
+    """Last value, EWMA, plain autoregression and NARX, anew."""
+    return {
         "last value": ModelPredictor(LastRound(), num_ranks),
+        "EWMA": ModelPredictor(Ewma(), num_ranks),
         "autoregression": AutoregressionPredictor(num_ranks),
+        "NARX": ModelPredictor(Narx(), num_ranks),
     }
-    for name, preset in (("EWMA", "omnilearn"), ("NARX", "lb_bsp_cpu")):
-        if preset in strategies.PRESETS:
-            model = strategies.PRESETS[preset]().model
-            if model is not None:
-                found[name] = ModelPredictor(model, num_ranks)
-    return found
 
 
 def prediction_errors(scenario: Scenario) -> Sequence[PredictionError]:
@@ -157,13 +155,13 @@ def _contention(name: str, **neighbours: float) -> Scenario:
 
 PREDICTION_CASES: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
     {
-        "announced": lambda: _contention("announced a step before"),
+        "announced": lambda: _contention("neighbours come and go"),
         "strong": lambda: _contention("strong neighbours", least=2, most=4),
         "short": lambda: _contention("short visits", quiet=20, busy=6),
         "long": lambda: _contention("long visits", quiet=150, busy=100),
         "alarms": lambda: _contention("many false alarms", alarms=0.02),
         "loose": lambda: _contention("load says little", load_noise=0.3),
-        "late": lambda: _contention("load rises with the slowdown", lead=0),
+        "late": lambda: _contention("readings a step late", lead=0),
         "jitter": lambda: replace(
             _contention("no neighbours", quiet=1e9), disturbances=(FalseAlarms(),)
         ),
