@@ -4,7 +4,11 @@ Environment:
     HVD_DBS_BUILD_OP: `auto` (the default) builds it where that is possible and otherwise leaves the
         package in pure Python, which computes the same, slower. `1` makes a missing compiler or
         TensorFlow an error. `0` builds nothing.
-    HVD_DBS_CMAKE_ARGS: More arguments for CMake, such as `-DHVD_DBS_WITH_CUDA=ON`.
+    HVD_DBS_CUDA: `auto` (the default) adds kernels for NVIDIA GPUs where nvcc is found and works;
+        the library then serves machines with and without a GPU. `1` makes a missing or failing
+        nvcc an error. `0` leaves them out.
+    NVCC: The CUDA compiler, where it is neither on PATH nor in /usr/local/cuda.
+    HVD_DBS_CMAKE_ARGS: More arguments for CMake, such as `-DCMAKE_CUDA_ARCHITECTURES=90`.
     CXX: The C++ compiler, as CMake understands it.
 
 An isolated build (plain `pip install .`) does not see the TensorFlow that is installed, so the
@@ -52,6 +56,21 @@ def missing_for_native_library() -> str | None:
     return None
 
 
+def cuda_compiler() -> str | None:
+    """Returns the nvcc to build kernels for GPUs with, None where they are not to be built."""
+    mode = os.environ.get("HVD_DBS_CUDA", "auto")
+    if mode not in ("auto", "1", "0"):
+        raise SystemExit(f"HVD_DBS_CUDA={mode!r} is unknown. Use auto, 1 or 0.")
+    if mode == "0":
+        return None
+    nvcc = find_tool(os.environ.get("NVCC", "nvcc")) or shutil.which("/usr/local/cuda/bin/nvcc")
+    if nvcc is None and mode == "1":
+        raise CompileError(
+            "HVD_DBS_CUDA=1 but there is no nvcc: install the CUDA toolkit or set NVCC"
+        )
+    return nvcc
+
+
 def native_extensions() -> list[Extension]:
     """Returns the native library, or nothing where it is not wanted or cannot be built."""
     mode = os.environ.get("HVD_DBS_BUILD_OP", "auto")
@@ -82,21 +101,20 @@ class CMakeBuild(build_ext):
         identity = f"{ROOT} {sys.prefix} {sys.version} {tensorflow_version()}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         build_folder = ROOT / "build" / f"native-{digest}"
-        cmake = find_tool("cmake") or "cmake"
-        ninja = find_tool("ninja")
-        configure = [cmake, "-S", str(ROOT), "-B", str(build_folder)]
-        configure += ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
-        if ninja is not None:
-            configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-        configure += shlex.split(os.environ.get("HVD_DBS_CMAKE_ARGS", ""))
-        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(len(os.sched_getaffinity(0))))
-        build = [cmake, "--build", str(build_folder), "--parallel", jobs]
+        nvcc = cuda_compiler()
         try:
-            subprocess.run(configure, check=True)
-            subprocess.run(build, check=True)
+            run_cmake(build_folder, nvcc)
         except (OSError, subprocess.CalledProcessError) as error:
             way_out = "HVD_DBS_BUILD_OP=0 installs hvd_dbs without it"
-            raise CompileError(f"cannot build the native library ({way_out}): {error}") from error
+            failed = CompileError(f"cannot build the native library ({way_out}): {error}")
+            if nvcc is None or os.environ.get("HVD_DBS_CUDA", "auto") == "1":
+                raise failed from error
+            # Often an nvcc that does not know the C++ compiler; a CPU's library is still worth it.
+            print(f"hvd_dbs: {nvcc} fails; building without kernels for GPUs", file=sys.stderr)
+            try:
+                run_cmake(build_folder, None)
+            except (OSError, subprocess.CalledProcessError):
+                raise failed from error
 
         destination = Path(self.get_ext_fullpath(ext.name))
         put_in_place(build_folder / destination.name, destination)
@@ -108,6 +126,23 @@ class CMakeBuild(build_ext):
             built = Path(self.build_lib) / name
             if built.exists() or not ext.optional:
                 put_in_place(built, ROOT / name)
+
+
+def run_cmake(build_folder: Path, nvcc: str | None) -> None:
+    """Configures and builds the native library in a folder."""
+    cmake = find_tool("cmake") or "cmake"
+    ninja = find_tool("ninja")
+    configure = [cmake, "-S", str(ROOT), "-B", str(build_folder)]
+    configure += ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure += [f"-DHVD_DBS_WITH_CUDA={'OFF' if nvcc is None else 'ON'}"]
+    if nvcc is not None:
+        configure += [f"-DCMAKE_CUDA_COMPILER={nvcc}"]
+    if ninja is not None:
+        configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    configure += shlex.split(os.environ.get("HVD_DBS_CMAKE_ARGS", ""))
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(len(os.sched_getaffinity(0))))
+    subprocess.run(configure, check=True)
+    subprocess.run([cmake, "--build", str(build_folder), "--parallel", jobs], check=True)
 
 
 def put_in_place(source: Path, destination: Path) -> None:
