@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,11 +74,17 @@ class Bounds:
         """Number of ranks."""
         return len(self.minimum)
 
+    @cached_property
+    def _limits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Fewest units, and most samples with a huge number for no limit."""
+        low = -(-np.asarray(self.minimum, dtype=np.int64) // self.multiple_of)
+        none = np.iinfo(np.int64).max
+        return low, np.asarray([none if m is None else m for m in self.maximum], dtype=np.int64)
+
     def in_units(self, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Bounds counted in units of `multiple_of`, shape `[size]` each; no limit is `total`."""
-        low = -(-np.asarray(self.minimum, dtype=np.int64) // self.multiple_of)
-        high = np.asarray([total if m is None else m for m in self.maximum], dtype=np.int64)
-        return low, np.minimum(high, max(total, 0)) // self.multiple_of
+        low, high = self._limits
+        return low.copy(), np.minimum(high, max(total, 0)) // self.multiple_of
 
     def check(self, total: int) -> None:
         """Raises ValueError unless some plan within the bounds has `total` samples."""

@@ -156,13 +156,15 @@ class Controller:
         try:
             with np.errstate(all="ignore"):
                 curves = model.curves(records)
-                doubt = _doubt(curves, self.plan)
+                now = curves.seconds(self.plan.samples)
+                doubt = _doubt(curves, now, self.plan)
                 if doubt:
                     return self._keep(doubt, warning=True)
                 problem = Problem(self.global_batch_size, self.bounds, self.plan)
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
-                before = _step_seconds(curves, self.plan)
-                after = _step_seconds(curves, proposal.plan)
+                before = after = float(np.max(now))
+                if proposal.plan != self.plan:
+                    after = float(np.max(curves.seconds(proposal.plan.samples)))
         except Exception as error:  # Whatever a solver meets, the plan is kept.
             return self._keep(f"the solver failed: {error!r}", warning=True)
         self._check(proposal.plan)
@@ -177,7 +179,7 @@ class Controller:
                 (before, after),
                 steps_to_next=proposal.steps_to_next,
             )
-        slowest = int(np.argmax(curves.seconds(_floats(self.plan))))
+        slowest = int(np.argmax(now))
         reason = (
             f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
             f"rank {slowest} was slowest"
@@ -210,28 +212,20 @@ class Controller:
             )
 
 
-def _doubt(curves: TimeCurves, plan: Plan) -> str:
+def _doubt(curves: TimeCurves, now: NDArray[np.float64], plan: Plan) -> str:
     """Why these curves cannot be acted on; empty if they can."""
     unknown = np.flatnonzero(~curves.known)
     if unknown.size:
         ranks = ", ".join(str(rank) for rank in unknown[:8]) + (", ..." if unknown.size > 8 else "")
         return f"no usable timing of rank {ranks}"
-    batch_sizes = np.maximum(_floats(plan), 1.0)
-    speeds = batch_sizes / curves.seconds(batch_sizes)
+    batch_sizes = np.maximum(plan.samples, 1.0)
+    speeds = batch_sizes / (now if min(plan.batch_sizes) else curves.seconds(batch_sizes))
     if speeds.max() > MOST_SPEED_RATIO * speeds.min():
         return (
             f"rank {int(np.argmin(speeds))} would be {speeds.max() / speeds.min():.0f} times "
             f"slower than rank {int(np.argmax(speeds))}, which is not believed"
         )
     return ""
-
-
-def _step_seconds(curves: TimeCurves, plan: Plan) -> float:
-    return float(np.max(curves.seconds(_floats(plan))))
-
-
-def _floats(plan: Plan) -> NDArray[np.float64]:
-    return np.asarray(plan.batch_sizes, dtype=np.float64)
 
 
 def _plain(rows: NDArray[np.float64]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +31,11 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.batch_sizes:
             raise ValueError("A plan needs at least one rank.")
-        for rank, batch_size in enumerate(self.batch_sizes):
-            if batch_size < 0:
-                raise ValueError(f"batch_size={batch_size} of rank {rank} must not be negative.")
+        if min(self.batch_sizes) < 0:
+            rank = next(rank for rank, samples in enumerate(self.batch_sizes) if samples < 0)
+            raise ValueError(
+                f"batch_size={self.batch_sizes[rank]} of rank {rank} must not be negative."
+            )
         if self.global_batch_size == 0:
             raise ValueError("A plan needs at least one sample a step.")
 
@@ -60,10 +63,17 @@ class Plan:
         """Number of ranks."""
         return len(self.batch_sizes)
 
-    @property
+    @cached_property
     def global_batch_size(self) -> int:
         """Samples that all ranks process in a full step."""
         return sum(self.batch_sizes)
+
+    @cached_property
+    def samples(self) -> NDArray[np.float64]:
+        """The batch sizes as an array that cannot be written to, shape `[size]`."""
+        samples = np.asarray(self.batch_sizes, dtype=np.float64)
+        samples.flags.writeable = False
+        return samples
 
     @property
     def shares(self) -> tuple[float, ...]:

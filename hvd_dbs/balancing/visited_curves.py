@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.curves import RowCurves
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
 
 _FLAT = 1e-30
@@ -16,12 +16,12 @@ _FULL_HOPE_GAP = 4.0
 
 
 @dataclass(frozen=True)
-class VisitedCurves(RowCurves):
+class VisitedCurves:
     """Straight lines between visited points, a given slope beyond them.
 
     Attributes:
-        points: Batch sizes visited, ascending, NaN at the end, shape `[size, capacity]`.
-        times: Seconds there, shape `[size, capacity]`.
+        points: Batch sizes visited, ascending, NaN at the end, shape `[capacity, size]`.
+        times: Seconds there, shape `[capacity, size]`.
         slope: Seconds per sample beyond the outermost points, shape `[size]`.
     """
 
@@ -32,76 +32,61 @@ class VisitedCurves(RowCurves):
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which ranks' curves can be used, shape `[size]`."""
-        return (self.points[:, 0] >= 0) & (self.times[:, 0] > 0) & (self.slope > 0)
+        return np.asarray((self.points[0] > 0) & (self.times[0] > 0) & (self.slope > 0))
 
     def visited(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whether each rank has tried its batch size; shapes `[size]`."""
-        return np.asarray(np.any(self.points == batch_sizes[:, np.newaxis], axis=1))
+        return np.asarray(np.any(self.points == batch_sizes, axis=0))
 
     def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Busy seconds of each rank at its own batch size; shapes `[size]`."""
-        rows = np.arange(len(batch_sizes))
-        count = np.sum(np.isfinite(self.points), axis=1)
-        above = np.sum(self.points <= batch_sizes[:, np.newaxis], axis=1)
-        left, right = np.maximum(above - 1, 0), np.minimum(above, np.maximum(count - 1, 0))
-        x, y = self.points[rows, left], self.times[rows, left]
-        gap = self.points[rows, right] - x
-        rise = self.times[rows, right] - y
-        inner = rise / np.where(gap > 0, gap, 1.0)
+        ranks = np.arange(len(batch_sizes))
+        above = np.sum(self.points <= batch_sizes, axis=0)
+        left, right = np.maximum(above - 1, 0), np.minimum(above, self._final)
+        x, y = self.points[left, ranks], self.times[left, ranks]
+        gap = self.points[right, ranks] - x
+        inner = (self.times[right, ranks] - y) / np.where(gap > 0, gap, 1.0)
         outer = np.where(above == 0, self._first_slope, self.slope)
-        slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
         # What lies between a slow point and a faster larger one is taken to be as slow.
+        slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
         return np.asarray(y + slope * (batch_sizes - x))
 
-    def hopeful(self, optimism: float) -> PiecewiseCurves:
-        """The same curves, but points not visited are taken to be faster by `optimism`.
-
-        Args:
-            optimism: From 0 (as expected) to below 1.
-        """
-        points, times = self.points.T.copy(), self.times.T.copy()
+    def expected(self) -> PiecewiseCurves:
+        """The same curves in pieces, each from a visited point to the next."""
+        points, times = self.points, self.times
         is_point = np.isfinite(points)
-        gap = points[1:] - points[:-1]
-        between = gap > 1
-        slope = np.maximum((times[1:] - times[:-1]) / gap, _FLAT)
-        trust = 1.0 - optimism * np.minimum(gap / _FULL_HOPE_GAP, 1.0)
-        final = np.maximum(np.sum(is_point, axis=0) - 1, 0), np.arange(points.shape[1])
-        outside = 1.0 - optimism
+        ends = np.vstack([points[1:], np.full_like(points[:1], np.nan)])
+        rise = np.vstack([times[1:], times[:1]]) - times
+        inner = np.isfinite(ends)
+        slope = np.where(inner, np.maximum(rise / (ends - points), _FLAT), self.slope)
         first_slope = self._first_slope
         origin = np.maximum(times[0] - first_slope * points[0], _FLAT)
         return PiecewiseCurves(
-            first=np.vstack(
-                [
-                    np.where(is_point, points, np.inf),
-                    np.where(between, points[:-1] + 1, np.inf),
-                    np.zeros_like(origin),
-                    points[final] + 1,
-                ]
-            ),
-            last=np.vstack(
-                [
-                    np.where(is_point, points, -np.inf),
-                    np.where(between, points[1:] - 1, -np.inf),
-                    points[0] - 1,
-                    np.full_like(origin, np.inf),
-                ]
-            ),
-            start=np.vstack(
-                [
-                    times,
-                    (times[:-1] + slope) * trust,
-                    origin * outside,
-                    (times[final] + self.slope) * outside,
-                ]
-            ),
-            slope=np.vstack(
-                [
-                    np.full_like(points, _FLAT),
-                    slope * trust,
-                    np.maximum(first_slope * outside, _FLAT),
-                    self.slope * outside,
-                ]
-            ),
+            first=np.vstack([np.zeros_like(origin), np.where(is_point, points, np.inf)]),
+            last=np.vstack([points[0] - 1, np.where(inner, ends - 1, np.inf)]),
+            start=np.vstack([origin, times]),
+            slope=np.vstack([first_slope, slope]),
+        )
+
+    def hopeful(self, optimism: float) -> PiecewiseCurves:
+        """As expected, but points not visited are taken to be faster by `optimism`.
+
+        Args:
+            optimism: From 0 to below 1.
+        """
+        plain = self.expected()
+        visited = np.isfinite(self.points)
+        # Without its point, each piece between two points starts a sample later.
+        first = np.vstack([plain.first[:1], plain.first[1:] + 1])
+        start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
+        gap = plain.last - plain.first + 1
+        trust = 1.0 - optimism * np.minimum(gap / _FULL_HOPE_GAP, 1.0)
+        trust[0] = 1.0 - optimism
+        return PiecewiseCurves(
+            first=np.vstack([np.where(visited, self.points, np.inf), first]),
+            last=np.vstack([np.where(visited, self.points, -np.inf), plain.last]),
+            start=np.vstack([self.times, start * trust]),
+            slope=np.vstack([np.full_like(self.times, _FLAT), plain.slope * trust]),
         )
 
     def hopeful_at(self, candidates: NDArray[np.float64], optimism: float) -> PiecewiseCurves:
@@ -111,7 +96,7 @@ class VisitedCurves(RowCurves):
             candidates: Batch sizes, shape `[size, k]`; NaN for none.
             optimism: From 0 to below 1.
         """
-        plain = self.hopeful(0.0)
+        plain = self.expected()
         columns = []
         for candidate in candidates.T:
             fresh = (candidate > 0) & ~self.visited(candidate)
@@ -127,7 +112,12 @@ class VisitedCurves(RowCurves):
             np.vstack([np.full_like(first, _FLAT), plain.slope]),
         )
 
-    @property
+    @cached_property
+    def _final(self) -> NDArray[np.intp]:
+        """Where each rank's largest point is, shape `[size]`."""
+        return np.asarray(np.maximum(np.sum(np.isfinite(self.points), axis=0) - 1, 0))
+
+    @cached_property
     def _first_slope(self) -> NDArray[np.float64]:
         """Slope below the first point, not so steep that an empty step takes no time."""
-        return np.minimum(self.slope, self.times[:, 0] / np.maximum(self.points[:, 0], 1.0))
+        return np.asarray(np.minimum(self.slope, self.times[0] / np.maximum(self.points[0], 1.0)))

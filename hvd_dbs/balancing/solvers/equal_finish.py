@@ -73,23 +73,21 @@ def equal_finish(
     units = np.clip(np.asarray(problem.current.batch_sizes) // unit, grid.low, grid.high)
     if units.sum() != total:
         units = np.asarray(problem.apportion(np.maximum(units, 1)).batch_sizes) // unit
-    seconds = float(np.max(curves.seconds(units.astype(np.float64) * unit)))
     inverse = curves if isinstance(curves, Inverse) else _Increasing(curves)
     low, high = deadlines
-    if not (high < seconds and _enough(inverse, grid, total, high)):
-        high = seconds
-    for part in (0.9, 0.5):
-        if low < part * high:
-            if _enough(inverse, grid, total, part * high):
-                high = part * high
-            else:
+    bracket = _Bracket(inverse, grid, total, deadlines) if np.isfinite(high) else None
+    if bracket is None or not bracket.is_reached:
+        high = float(np.max(curves.seconds(units.astype(np.float64) * unit)))
+        for part in (0.9, 0.5):
+            if low < part * high and not _enough(inverse, grid, total, part * high):
                 low = part * high
                 break
-    bracket = _Bracket(inverse, grid, total, (low, high))
+            high = max(part * high, low) if low < part * high else high
+        bracket = _Bracket(inverse, grid, total, (low, high))
     bracket.close()
     found = give_back(curves, grid, bracket.caps(), total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
-        found = reach_sum(curves, grid, total, (bracket.low, seconds))
+        found = reach_sum(curves, grid, total, (bracket.low, np.inf))
     return Plan(tuple(((units if found is None else found) * unit).tolist()))
 
 
@@ -129,6 +127,11 @@ class _Bracket:
         """Most units by rank at the deadline, shape `[size]`."""
         self._result[self._rows] = self._caps
         return self._result
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the longer deadline is long enough."""
+        return int(self._caps.sum()) >= self._total
 
     def close(self) -> None:
         """Narrows until nothing fits in between."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hvd_dbs.balancing.bounds import Bounds
 from hvd_dbs.balancing.curves import TimeCurves
-from hvd_dbs.balancing.plan import Plan, Problem
+from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, Solver, SolverState
 
 
@@ -39,8 +38,8 @@ class DeadBand:
     ) -> tuple[Proposal, SolverState]:
         """The proposal of the solver inside, or the plan in force."""
         proposal, state = self.solver.solve(state, problem, curves)
-        before = _floats(problem.current)
-        change = float(np.max(np.abs(_floats(proposal.plan) - before) / np.maximum(before, 1.0)))
+        before = problem.current.samples
+        change = float(np.max(np.abs(proposal.plan.samples - before) / np.maximum(before, 1.0)))
         if change > self.band:
             return proposal, state
         reason = f"largest change {change:.1%} is within the dead band of {self.band:.1%}"
@@ -86,8 +85,8 @@ class MinimumGain:
     ) -> tuple[Proposal, SolverState]:
         """The proposal of the solver inside, or the plan in force."""
         proposal, state = self.solver.solve(state, problem, curves)
-        before = float(np.max(curves.seconds(_floats(problem.current))))
-        after = float(np.max(curves.seconds(_floats(proposal.plan))))
+        before = float(np.max(curves.seconds(problem.current.samples)))
+        after = float(np.max(curves.seconds(proposal.plan.samples)))
         needed = self.gain * before + self.switch_seconds / self.num_steps
         if before - after > needed or proposal.plan == problem.current:
             return proposal, state
@@ -131,7 +130,3 @@ class LimitedChange:
         near_high = np.minimum(high, np.maximum(units + step, low)) * unit
         near = Bounds(tuple(near_low.tolist()), tuple(near_high.tolist()), unit)
         return self.solver.solve(state, replace(problem, bounds=near), curves)
-
-
-def _floats(plan: Plan) -> NDArray[np.float64]:
-    return np.asarray(plan.batch_sizes, dtype=np.float64)

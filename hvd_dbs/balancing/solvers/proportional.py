@@ -26,6 +26,6 @@ class Proportional:
     ) -> tuple[Proposal, SolverState]:
         """The plan in proportion to speeds, within the bounds."""
         # A rank without samples has no speed of its own yet; one sample stands in for it.
-        batch_sizes = np.maximum(np.asarray(problem.current.batch_sizes, dtype=np.float64), 1.0)
+        batch_sizes = np.maximum(problem.current.samples, 1.0)
         speeds = batch_sizes / curves.seconds(batch_sizes)
         return Proposal(problem.apportion(speeds)), state

@@ -17,6 +17,8 @@ _GAIN = 0.005
 _GAIN_GROWTH = 0.1
 _CALM_GAIN, _MOST_CALM = 0.0005, 20
 _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
+_MOST_RANKS_TO_TRY = 256
+"""With more, a trial's step is as long as the unluckiest rank makes it, so none is made."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _CALM_ROUNDS = 3
 STEPS_MOVING, STEPS_CALM = 5, 10
@@ -50,8 +52,7 @@ class WorthTheSwitch:
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
         """A trial, a move, or the plan in force."""
-        batch_sizes = _floats(problem.current)
-        now = _step(curves, batch_sizes)
+        now = _step(curves, problem.current.samples)
         settled = state["settled_seconds"]
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
             state = self.init()
@@ -60,28 +61,32 @@ class WorthTheSwitch:
         target = now * (1 - gain)
 
         visited = curves if isinstance(curves, VisitedCurves) else None
+        tries = visited is not None and problem.current.size <= _MOST_RANKS_TO_TRY
+        best, best_seconds = problem.current, now
         if visited is None:
             best, best_seconds = _solve(problem, curves)
+        elif not tries:
+            expected = visited.expected()
+            if can_finish(problem, expected, target):
+                best, best_seconds = _solve(problem, expected, (0.0, target))
         else:
-            best, best_seconds = problem.current, now
             hope = _HOPE / (1 + _HOPE_DECAY * state["trials"])
             hopeful = visited.hopeful(hope)
             if can_finish(problem, hopeful, target):
                 hoped, hoped_seconds = _solve(problem, hopeful, (0.0, target))
-                expected = visited.hopeful(0.0)
                 between = (hoped_seconds, hoped_seconds / (1 - hope))
-                best, best_seconds = _solve(problem, expected, between)
+                best, best_seconds = _solve(problem, visited.expected(), between)
                 promising = hoped_seconds < min(now, best_seconds) * (1 - gain)
-                if promising and not np.all(visited.visited(_floats(hoped))):
+                if promising and not np.all(visited.visited(hoped.samples)):
                     reason = "a trial: untried batch sizes may be faster"
                     return _change(hoped, reason, state, "trials")
         if best_seconds < target:
             return _change(best, "", state)
-        if visited is not None and state["round_trials"] < _ROUND_TRIALS:
-            near = visited.hopeful_at(_round_numbers(batch_sizes), _ROUND_HOPE)
+        if visited is not None and tries and state["round_trials"] < _ROUND_TRIALS:
+            near = visited.hopeful_at(_round_numbers(problem.current.samples), _ROUND_HOPE)
             if can_finish(problem, near, target):
                 hoped, hoped_seconds = _solve(problem, near, (0.0, target))
-                if hoped_seconds < target and not np.all(visited.visited(_floats(hoped))):
+                if hoped_seconds < target and not np.all(visited.visited(hoped.samples)):
                     reason = f"a trial: multiples of {_ROUND} may be faster"
                     return _change(hoped, reason, state, "round_trials")
         calm = state["calm"] + 1
@@ -100,7 +105,7 @@ def _solve(
     problem: Problem, curves: TimeCurves, deadlines: tuple[float, float] = (0.0, np.inf)
 ) -> tuple[Plan, float]:
     plan = equal_finish(problem, curves, deadlines)
-    return plan, _step(curves, _floats(plan))
+    return plan, _step(curves, plan.samples)
 
 
 def _change(
@@ -123,7 +128,3 @@ def _round_numbers(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _step(curves: TimeCurves, batch_sizes: NDArray[np.float64]) -> float:
     return float(np.max(curves.seconds(batch_sizes)))
-
-
-def _floats(plan: Plan) -> NDArray[np.float64]:
-    return np.asarray(plan.batch_sizes, dtype=np.float64)

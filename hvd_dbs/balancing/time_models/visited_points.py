@@ -138,8 +138,9 @@ class VisitedPoints:
 
     def curves(self, records: NDArray[np.float64]) -> VisitedCurves:
         """The curves through the points."""
-        points, times = np.split(records[:, :-1], 2, axis=1)
-        return VisitedCurves(points, times, records[:, -1])
+        columns = np.ascontiguousarray(records.T)
+        points, times = np.split(columns[:-1], 2)
+        return VisitedCurves(points, times, columns[-1])
 
 
 def _beyond_any_tooth(
