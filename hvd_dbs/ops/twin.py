@@ -31,17 +31,31 @@ def weighted_means(
     """
     packed = [scaled(tensor, weight, expected_total) for tensor in tensors]
     compressed = [compression.compress(tensor) for tensor in packed]
-    total, *summed = hvd.grouped_allreduce(
-        [weight, *(tensor for tensor, _ in compressed)],
-        op=hvd.Sum,
-        process_set=process_set,
-        name=name,
-    )
+    travelling = [weight, *(tensor for tensor, _ in compressed)]
+    total, *summed = _grouped_sums(travelling, process_set, name)
     means = [
         mean(compression.decompress(of_all, context), total, expected_total, tensor.dtype)
         for tensor, (_, context), of_all in zip(tensors, compressed, summed, strict=True)
     ]
     return means, total
+
+
+def _grouped_sums(
+    tensors: Sequence[tf.Tensor], process_set: hvd.ProcessSet, name: str
+) -> list[tf.Tensor]:
+    """Sums over all ranks; Horovod's groups are of one type."""
+    sums: list[tf.Tensor | None] = [None] * len(tensors)
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        members = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        group = hvd.grouped_allreduce(
+            [tensors[i] for i in members],
+            op=hvd.Sum,
+            process_set=process_set,
+            name=f"{name}.{dtype.name}",
+        )
+        for i, summed in zip(members, group, strict=True):
+            sums[i] = summed
+    return sums
 
 
 def scaled(tensor: tf.Tensor, weight: tf.Tensor, expected_total: tf.Tensor) -> tf.Tensor:

@@ -57,7 +57,11 @@ def weighted_allreduce(
         expected_total = tf.cast(expected_total, tf.float32)
     sparse = {i: t for i, t in enumerate(result) if isinstance(t, tf.IndexedSlices)}
     # What has no elements has nothing to send.
-    dense = {i: t for i, t in enumerate(result) if isinstance(t, tf.Tensor) and 0 not in t.shape}
+    dense = {
+        i: tensor
+        for i, tensor in enumerate(result)
+        if isinstance(tensor, tf.Tensor) and tensor.shape.num_elements() != 0
+    }
     total: tf.Tensor | None = None
     if dense:
         options = {"compression": compression, "process_set": process_set, "name": name}

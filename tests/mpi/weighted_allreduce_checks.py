@@ -1,0 +1,267 @@
+"""The native weighted allreduce against its twin and against NumPy. Run on 1, 2 and 3 ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import horovod.tensorflow as hvd
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_dbs.ops import native
+from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
+
+DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+SHAPES = ((), (1,), (0,), (3, 0, 2), (7,), (64,), (3, 3, 5), (65, 129), (100_003,))
+
+
+def _random(shape: Sequence[int], dtype: tf.DType, seed: int = 0) -> tf.Tensor:
+    random = np.random.default_rng(1000 * seed + hvd.rank())
+    return tf.cast(random.standard_normal(shape), dtype)
+
+
+def _both(tensors: list[Any], weight: Any, **options: Any) -> tuple[list[Any], list[Any]]:
+    """What the native library and what the twin makes of it."""
+    assert native.agreed() is not None, native.reason_for_absence()
+    ours = weighted_allreduce(tensors, weight, **options)
+    os.environ["HVD_DBS_NATIVE"] = "0"
+    native.forget_agreement()
+    try:
+        twins = weighted_allreduce(tensors, weight, **options)
+    finally:
+        del os.environ["HVD_DBS_NATIVE"]
+        native.forget_agreement()
+    return ours, twins
+
+
+def _expected(tensor: tf.Tensor, weight: float) -> np.ndarray:
+    """The weighted mean in float64, from everybody's tensors."""
+    rows = hvd.allgather(tf.cast(tensor, tf.float64)[tf.newaxis], name="expected").numpy()
+    weights = hvd.allgather(tf.constant([weight], tf.float64), name="weights").numpy()
+    rows = np.where(weights.reshape(-1, *[1] * tensor.ndim) > 0, rows, 0)
+    total = weights.sum()
+    return np.tensordot(weights / total, rows, 1) if total > 0 else np.zeros(tensor.shape)
+
+
+def _assert_near(actual: tf.Tensor, expected: Any, dtype: tf.DType) -> None:
+    tolerance = {2: 2e-3 if dtype == tf.float16 else 1.6e-2, 4: 2e-6, 8: 1e-14}[dtype.size]
+    scale = max(1e-30, float(np.max(np.abs(expected), initial=0)))
+    np.testing.assert_allclose(
+        tf.cast(actual, tf.float64).numpy() / scale,
+        np.asarray(expected, np.float64) / scale,
+        atol=tolerance,
+        rtol=tolerance,
+    )
+
+
+def check_all_types_and_shapes_equal_the_twin_and_float64():
+    for dtype in DTYPES:
+        tensors = [_random(shape, dtype, i) for i, shape in enumerate(SHAPES)]
+        weight = 3.0 + hvd.rank()
+        for expected_total in (1.0, float(sum(3 + rank for rank in range(hvd.size())))):
+            ours, twins = _both(tensors, weight, expected_total=expected_total)
+            for tensor, one, other in zip(tensors, ours, twins, strict=True):
+                assert one.dtype == dtype
+                assert one.shape == tensor.shape
+                _assert_near(one, tf.cast(other, tf.float64), dtype)
+                if tensor.shape.num_elements():
+                    _assert_near(one, _expected(tensor, weight), dtype)
+
+
+def check_weights_zero_tiny_and_huge():
+    tensors = [_random((33,), dtype, 5) for dtype in DTYPES]
+    for weights in ((0.0, 1.0, 2.0), (1e-30, 2e-30, 5e-30), (1e30, 3e30, 2e30), (0.0, 0.0, 0.0)):
+        # Weights are float32.
+        weight = float(np.float32(weights[hvd.rank()] if hvd.size() > 1 else weights[1]))
+        total = float(hvd.allreduce(tf.constant(weight), op=hvd.Sum, name="total"))
+        for expected_total in (total, 2 * total) if total > 0 else (1.0,):
+            ours, twins = _both(tensors, weight, expected_total=expected_total)
+            for tensor, one, other in zip(tensors, ours, twins, strict=True):
+                expected = _expected(tensor, weight)
+                _assert_near(one, expected, tensor.dtype)
+                _assert_near(other, expected, tensor.dtype)
+
+
+def check_nan_of_a_rank_without_weight_does_no_harm():
+    last = hvd.size() - 1
+    weight = 0.0 if hvd.rank() == last and last > 0 else 2.0
+    for dtype in DTYPES:
+        good = _random((50,), dtype, 1)
+        bad = tf.cast(tf.constant([np.nan, np.inf, -np.inf, 1.0, np.nan] * 10), dtype)
+        rows = tf.constant([0, 1, 0, 1, 0], tf.int64)
+        mine = bad if weight == 0 else good
+        tensors = [mine, tf.IndexedSlices(tf.reshape(mine, [5, 10]), rows, (2, 10))]
+        ours, twins = _both(tensors, weight)
+        for one, other in zip(ours, twins, strict=True):
+            dense, of_twin = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
+            assert np.isfinite(tf.cast(dense, tf.float64).numpy()).all()
+            _assert_near(dense, tf.cast(of_twin, tf.float64), dtype)
+
+
+def check_nan_of_a_rank_with_weight_is_seen_by_all():
+    (mean,) = weighted_allreduce([tf.constant([1.0, np.nan if hvd.rank() == 0 else 2.0])], 1.0)
+    assert np.isfinite(mean[0].numpy())
+    assert np.isnan(mean[1].numpy())
+
+
+def check_dense_sparse_and_missing_together():
+    # Each rank has other rows, and another number of them.
+    num_rows = hvd.rank() + 1
+    values = _random((num_rows, 4), tf.float32, 2)
+    rows = tf.constant([(hvd.rank() + i) % 5 for i in range(num_rows)], tf.int64)
+    dense = _random((5, 4), tf.float64, 3)
+    tensors = [None, tf.IndexedSlices(values, rows, (5, 4)), dense, None, _random((), tf.float16)]
+    weight = 1.5 + hvd.rank()
+    ours, twins = _both(tensors, weight, expected_total=4.0)
+    assert ours[0] is None
+    assert ours[3] is None
+    assert isinstance(ours[1], tf.IndexedSlices)
+    as_dense = tf.convert_to_tensor(tensors[1])
+    _assert_near(tf.convert_to_tensor(ours[1]), _expected(as_dense, weight), tf.float32)
+    _assert_near(tf.convert_to_tensor(twins[1]), _expected(as_dense, weight), tf.float32)
+    _assert_near(ours[2], _expected(dense, weight), tf.float64)
+    (only_sparse,) = weighted_allreduce([tensors[1]], weight)
+    _assert_near(tf.convert_to_tensor(only_sparse), _expected(as_dense, weight), tf.float32)
+    assert weighted_allreduce([None], weight) == [None]
+    (empty,) = weighted_allreduce([tf.zeros([0, 3])], weight)
+    assert empty.shape == (0, 3)
+
+
+def check_five_hundred_tensors_in_many_buckets_under_tf_function():
+    shapes = [(1 + i % 13, 1 + i % 7) for i in range(500)]
+    tensors = [_random(shape, DTYPES[i % 4], i) for i, shape in enumerate(shapes)]
+    weight = 1.0 + hvd.rank()
+    total = sum(1.0 + rank for rank in range(hvd.size()))
+
+    @tf.function
+    def step(tensors: list[tf.Tensor], weight: tf.Tensor) -> list[tf.Tensor]:
+        doubled = [tensor + tensor for tensor in reversed(tensors)][::-1]
+        return weighted_allreduce(
+            doubled, weight, expected_total=total, bucket_bytes=2000, name="many"
+        )
+
+    for _ in range(3):  # The second and later ones reuse memory.
+        results = step(tensors, tf.constant(weight))
+    for tensor, result in zip(tensors, results, strict=True):
+        _assert_near(result, _expected(tensor + tensor, weight), tensor.dtype)
+    # What came back stays what it is while later steps run.
+    kept = [result.numpy() for result in results]
+    step([tensor * 0 for tensor in tensors], tf.constant(weight))
+    for result, before in zip(results, kept, strict=True):
+        np.testing.assert_array_equal(result.numpy(), before)
+
+
+def check_shapes_that_are_only_known_later():
+    @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec(None), tf.TensorSpec([])])
+    def step(matrix: tf.Tensor, anything: tf.Tensor, scalar: tf.Tensor) -> list[tf.Tensor]:
+        return weighted_allreduce([matrix, anything, scalar], 2.0 + hvd.rank(), name="later")
+
+    for size in (5, 0, 2):
+        tensors = [_random((size, 3), tf.float32), _random((2, size), tf.float32), tf.constant(1.0)]
+        for tensor, result in zip(tensors, step(*tensors), strict=True):
+            assert result.shape == tensor.shape
+            if tensor.shape.num_elements():
+                _assert_near(result, _expected(tensor, 2.0 + hvd.rank()), tf.float32)
+
+
+def check_compression():
+    tensors = [_random((1000,), dtype, i) for i, dtype in enumerate(DTYPES)]
+    weight = 2.0 + hvd.rank()
+    total = sum(2.0 + rank for rank in range(hvd.size()))
+    options = {"compression": hvd.Compression.fp16, "expected_total": total}
+    ours, twins = _both(tensors, weight, **options)
+    for tensor, one, other in zip(tensors, ours, twins, strict=True):
+        assert one.dtype == tensor.dtype
+        # What travels is a half.
+        precision = tf.bfloat16 if tensor.dtype == tf.bfloat16 else tf.float16
+        _assert_near(one, _expected(tensor, weight), precision)
+        _assert_near(other, _expected(tensor, weight), precision)
+
+    class Other(hvd.compression.Compressor):
+        compress = staticmethod(lambda tensor: (tensor, None))
+        decompress = staticmethod(lambda tensor, context: tensor)
+
+    (mean,) = weighted_allreduce([tensors[2]], weight, compression=Other)
+    _assert_near(mean, _expected(tensors[2], weight), tf.float32)
+
+
+def check_large_half_tensors_keep_their_range():
+    (mean,) = weighted_allreduce([tf.fill([10], tf.constant(60000.0, tf.float16))], 1000.0)
+    np.testing.assert_array_equal(mean.numpy(), np.full(10, 60000.0, np.float16))
+
+
+def check_process_set():
+    if hvd.size() < 2:
+        pytest.skip("needs a rank to leave out")
+    members = hvd.add_process_set([0, hvd.size() - 1])
+    if members.included():
+        tensor = tf.fill([3], float(hvd.rank()))
+        (mean,) = weighted_allreduce([tensor], 1.0 + hvd.rank(), process_set=members)
+        weights = [1.0, float(hvd.size())]
+        expected = (hvd.size() - 1) * weights[1] / sum(weights)
+        np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-6)
+    hvd.remove_process_set(members)
+
+
+def check_whole_numbers_are_refused():
+    with pytest.raises(TypeError, match="int32"):
+        weighted_allreduce([tf.constant([1, 2])], 1.0)
+
+
+def check_a_rank_without_the_library_takes_all_to_the_twin():
+    tensor = _random((10,), tf.float32)
+    if hvd.rank() == hvd.size() - 1:
+        os.environ["HVD_DBS_NATIVE"] = "0"
+    native.forget_agreement()
+    try:
+        assert native.agreed() is None
+        (mean,) = weighted_allreduce([tensor], 1.0)
+    finally:
+        os.environ.pop("HVD_DBS_NATIVE", None)
+        native.forget_agreement()
+    assert native.agreed() is not None
+    _assert_near(mean, _expected(tensor, 1.0), tf.float32)
+
+
+def check_insisting_on_the_library_fails_on_all_ranks_where_one_lacks_it():
+    os.environ["HVD_DBS_NATIVE"] = "0" if hvd.rank() == hvd.size() - 1 else "1"
+    native.forget_agreement()
+    try:
+        if hvd.size() > 1:
+            with pytest.raises(RuntimeError, match=f"rank {hvd.size() - 1} cannot use"):
+                native.agreed()
+        else:
+            assert native.agreed() is None
+    finally:
+        del os.environ["HVD_DBS_NATIVE"]
+        native.forget_agreement()
+
+
+def check_clock_sees_every_step():
+    for mode in ("1", "0"):
+        os.environ["HVD_DBS_NATIVE"] = mode
+        clock = StepClock()
+        del os.environ["HVD_DBS_NATIVE"]
+
+        @tf.function
+        def step(tensor: tf.Tensor, num_samples: tf.Tensor, clock: StepClock = clock) -> tf.Tensor:
+            ready = clock.ready([tensor])
+            (reduced,) = weighted_allreduce([tensor], 1.0, name="clocked")
+            clock.back(ready, [reduced], num_samples)
+            return reduced
+
+        for i in range(5):
+            if i == 3:
+                clock.restart()
+            step(tf.ones([1000]), tf.constant(10 + i, tf.int64))
+        times = clock.drain()
+        np.testing.assert_array_equal(times.num_samples, [10, 11, 12, 13, 14])
+        np.testing.assert_array_equal(np.isnan(times.busy_seconds), [1, 0, 0, 1, 0])
+        assert (times.wait_seconds >= 0).all()
+        assert (times.wait_seconds < 60).all()
+        assert (times.busy_seconds[[1, 2, 4]] >= 0).all()
+        assert clock.drain().num_samples.size == 0
