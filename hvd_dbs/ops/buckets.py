@@ -27,7 +27,7 @@ def weighted_means(
     process_set: hvd.ProcessSet,
     name: str,
 ) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-    """The weighted means of dense tensors, and the summed weight where it was needed.
+    """The weighted means of dense tensors, and the summed weight (float64) where it was needed.
 
     Args:
         library: The native library.
@@ -84,7 +84,7 @@ def weighted_means(
         all_known = all(shape.is_fully_defined() for shape in shapes)
         unpacked = library.ops.hvd_dbs_unpack(
             bucket=summed,
-            total=[] if has_slot else [total],
+            total=[] if has_slot else [tf.cast(total, tf.float32)],
             expected_total=expected_total,
             dynamic_shapes=[] if all_known else [tf.shape(part, tf.int64) for part in parts],
             N=len(parts),
@@ -97,13 +97,10 @@ def weighted_means(
 
 
 def summed_weight(weight: tf.Tensor, process_set: hvd.ProcessSet, name: str) -> tf.Tensor:
-    """The sum of all ranks' weights, float32, where no bucket carries it."""
+    """The sum of all ranks' weights, float64, where no bucket carries it."""
     # In a type of its own, so that Horovod does not copy it and a bucket into one.
-    return tf.cast(
-        hvd.allreduce(
-            tf.cast(weight, tf.float64), op=hvd.Sum, process_set=process_set, name=f"{name}.weight"
-        ),
-        tf.float32,
+    return hvd.allreduce(
+        tf.cast(weight, tf.float64), op=hvd.Sum, process_set=process_set, name=f"{name}.weight"
     )
 
 

@@ -18,7 +18,7 @@ def weighted_means(
     process_set: hvd.ProcessSet,
     name: str,
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """The weighted means of dense tensors, and the summed weight.
+    """The weighted means of dense tensors, and the summed weight in float64.
 
     Args:
         tensors: Floating-point tensors, the same on all ranks.
@@ -31,7 +31,7 @@ def weighted_means(
     """
     packed = [scaled(tensor, weight, expected_total) for tensor in tensors]
     compressed = [compression.compress(tensor) for tensor in packed]
-    travelling = [weight, *(tensor for tensor, _ in compressed)]
+    travelling = [tf.cast(weight, tf.float64), *(tensor for tensor, _ in compressed)]
     total, *summed = _grouped_sums(travelling, process_set, name)
     means = [
         mean(compression.decompress(of_all, context), total, expected_total, tensor.dtype)
@@ -61,15 +61,13 @@ def _grouped_sums(
 def scaled(tensor: tf.Tensor, weight: tf.Tensor, expected_total: tf.Tensor) -> tf.Tensor:
     """What a rank contributes: exact zeros for weight 0, whatever the tensor holds."""
     wide = tf.cast(tensor, tf.float32) if tensor.dtype.size < tf.float32.size else tensor
-    factor = tf.cast(weight, wide.dtype) / tf.cast(expected_total, wide.dtype)
-    return tf.where(weight > 0, wide * factor, tf.zeros_like(wide))
+    factor = tf.cast(weight, tf.float64) / tf.cast(expected_total, tf.float64)
+    return tf.where(weight > 0, wide * tf.cast(factor, wide.dtype), tf.zeros_like(wide))
 
 
 def mean(
     summed: tf.Tensor, total: tf.Tensor, expected_total: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:
-    """The mean of what all ranks contributed; 0 if nobody had a weight."""
-    factor = tf.math.divide_no_nan(
-        tf.cast(expected_total, summed.dtype), tf.cast(total, summed.dtype)
-    )
-    return tf.cast(summed * factor, dtype)
+    """The mean of what all ranks contributed; 0 if nobody had a weight (`total`, float64)."""
+    factor = tf.math.divide_no_nan(tf.cast(expected_total, tf.float64), total)
+    return tf.cast(summed * tf.cast(factor, summed.dtype), dtype)
