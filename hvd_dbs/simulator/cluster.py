@@ -1,13 +1,15 @@
-"""The modelled cluster: plays the steps of a round and measures what a job would measure."""
+"""The modelled cluster: plays steps, and measures what the ranks of a job would measure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Measurement
+from hvd_dbs.simulator.communication import StepRule
 from hvd_dbs.simulator.conditions import Conditions, step_rule
 from hvd_dbs.simulator.oracle import rank_seconds
 from hvd_dbs.simulator.round_means import typical_by_rank
@@ -17,18 +19,26 @@ _STRIDE = 2**32
 
 
 @dataclass(frozen=True)
-class Round:
+class Played:
     """Steps that were played with one plan.
 
     Attributes:
+        start: The first of them.
+        batch_sizes: The plan, shape `[size]`.
+        busy: Seconds until each rank's gradients were ready, shape `[steps, size]`.
+        first: Seconds until its first bucket was, same shape; None without communication.
+        rule: What a step takes, given these.
         true_seconds: Seconds of each step without noise and pauses, shape `[steps]`.
         clock_seconds: Seconds of each step with both, shape `[steps]`.
-        measurement: One row for each rank that is present.
     """
 
+    start: int
+    batch_sizes: NDArray[np.int64]
+    busy: NDArray[np.float64]
+    first: NDArray[np.float64] | None
+    rule: StepRule
     true_seconds: NDArray[np.float64]
     clock_seconds: NDArray[np.float64]
-    measurement: Measurement
 
 
 class Cluster:
@@ -63,7 +73,7 @@ class Cluster:
         index = int(np.searchsorted(resizes, self.step, side="right"))
         return int(resizes[index]) if index < len(resizes) else self._conditions.scenario.steps
 
-    def play(self, batch_sizes: NDArray[np.int64], stop: int, switched: bool) -> Round:
+    def play(self, batch_sizes: NDArray[np.int64], stop: int, switched: bool) -> Played:
         """Plays the steps up to `stop` with one plan; nobody leaves or joins before.
 
         Args:
@@ -73,39 +83,61 @@ class Cluster:
         """
         start, scenario = self.step, self._conditions.scenario
         busy = self._draw(stop - start)
-        factors_first = busy.copy() if scenario.communication.gradient_megabytes else busy
+        first = busy.copy() if scenario.communication.gradient_megabytes else None
         true_seconds = np.empty(stop - start)
         while self.step < stop:
             segment = self._timeline.segment(self.step)
             rule = step_rule(scenario, int(segment.present.sum()))
             end = min(stop, segment.stop)
             steps = slice(self.step - start, end - start)
-            seconds, first = rank_seconds(self._conditions.curves, batch_sizes, segment)
-            true_seconds[steps] = rule.seconds(seconds, first)
-            busy[steps] *= seconds
-            if factors_first is not busy:
-                factors_first[steps] *= first
+            rank_busy, rank_first = rank_seconds(self._conditions.curves, batch_sizes, segment)
+            true_seconds[steps] = rule.seconds(rank_busy, rank_first)
+            busy[steps] *= rank_busy
+            if first is not None:
+                first[steps] *= rank_first
             self.step = end
-        steps_paused, ranks_paused, pauses = self._timeline.pauses(start, stop)
-        np.add.at(busy, (steps_paused, ranks_paused), pauses)
-        if factors_first is not busy:
-            np.add.at(factors_first, (steps_paused, ranks_paused), pauses)
+        step_indices, ranks, seconds = self._timeline.pauses(start, stop)
+        for delayed in (busy,) if first is None else (busy, first):
+            np.add.at(delayed, (step_indices, ranks), seconds)
+            if switched:
+                delayed[0] += scenario.switch_ms / 1000
         if switched:
-            busy[0] += scenario.switch_ms / 1000
             true_seconds[0] += scenario.switch_ms / 1000
-        clock_seconds = rule.seconds(busy, factors_first)
-        present = np.flatnonzero(segment.present)
-        everybody = slice(None) if len(present) == self._size else present
-        busy_seconds, num_steps = typical_by_rank(busy[:, everybody])
-        columns = {"num_steps": num_steps} | self._loads(present)
-        if factors_first is not busy:
-            columns["first_bucket_seconds"] = typical_by_rank(factors_first[:, everybody])[0]
-            columns["overlap_seconds"] = np.full(len(present), rule.overlap_seconds)
-            columns["last_bucket_seconds"] = np.full(len(present), rule.last_seconds)
-        measurement = Measurement.of(
-            batch_sizes[everybody].astype(np.float64), busy_seconds, **columns
-        )
-        return Round(true_seconds, clock_seconds, measurement)
+        clock_seconds = rule.seconds(busy, busy if first is None else first)
+        return Played(start, batch_sizes, busy, first, rule, true_seconds, clock_seconds)
+
+    def measure(self, pieces: Sequence[Played], unmeasured: int | None = None) -> Measurement:
+        """What the ranks that are present measured in a round that is over now.
+
+        As in a running job: the seconds of each rank at the batch size that it ran last, without
+        the first two steps where that is a new one, and the hosts' load at the round's end.
+
+        Args:
+            pieces: The round's steps, played with one plan after the other.
+            unmeasured: Each so many steps, from step 0 on, one is not measured: the first of an
+                epoch; None: all are.
+        """
+        last = pieces[-1]
+        steps = np.concatenate([piece.start + np.arange(len(piece.busy)) for piece in pieces])
+        measured = np.ones(len(steps), dtype=bool)
+        if unmeasured is not None:
+            measured = steps % unmeasured != 0
+        kept = np.all([piece.batch_sizes == last.batch_sizes for piece in pieces], axis=0)
+        present = np.flatnonzero(last.batch_sizes)
+        columns: dict[str, NDArray[np.float64]] = {}
+        busy = [piece.busy for piece in pieces]
+        columns["busy_seconds"], columns["num_steps"] = _typical(busy, measured, kept)
+        if last.first is not None:
+            first = [piece.first for piece in pieces if piece.first is not None]
+            columns["first_bucket_seconds"] = _typical(first, measured, kept)[0]
+            columns["overlap_seconds"] = np.full(self._size, last.rule.overlap_seconds)
+            columns["last_bucket_seconds"] = np.full(self._size, last.rule.last_seconds)
+        columns |= self._loads()
+        columns["batch_sizes"] = last.batch_sizes.astype(np.float64)
+        if len(present) < self._size:
+            columns = {name: column[present] for name, column in columns.items()}
+        batch_sizes, busy_seconds = columns.pop("batch_sizes"), columns.pop("busy_seconds")
+        return Measurement.of(batch_sizes, busy_seconds, **columns)
 
     def _draw(self, num_steps: int) -> NDArray[np.float64]:
         """Factors on the step times, shape `[steps, size]`."""
@@ -123,8 +155,8 @@ class Cluster:
             factors[hit] *= self._noise.outlier_factor
         return factors
 
-    def _loads(self, present: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-        """What the hosts show when the round has ended, so just before the coming step."""
+    def _loads(self) -> dict[str, NDArray[np.float64]]:
+        """What the hosts show now, just before the coming step; shapes `[size]`."""
         host_load = self._conditions.scenario.host_load
         if host_load is None:
             return {}
@@ -133,5 +165,19 @@ class Cluster:
         random = np.random.Generator(np.random.Philox(key=self._readings_key, counter=counter))
         readings = host_load.load_noise * random.standard_normal((self._size, 2)) + loads
         readings += (host_load.idle_load, host_load.idle_memory)
-        readings = np.clip(readings, 0.0, 1.0)[present]
+        np.clip(readings, 0.0, 1.0, out=readings)
         return {"cpu_load": readings[:, 0], "memory_load": readings[:, 1]}
+
+
+def _typical(
+    pieces: Sequence[NDArray[np.float64]], measured: NDArray[np.bool_], kept: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds a step and their number by rank, from the steps at the size it ran last."""
+    whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    seconds, counts = typical_by_rank(whole, measured, warmup=0 if measured[0] else 2)
+    new = np.flatnonzero(~kept)
+    if new.size:
+        num_last = len(pieces[-1])
+        columns = pieces[-1][:, new]
+        seconds[new], counts[new] = typical_by_rank(columns, measured[-num_last:], warmup=2)
+    return seconds, counts

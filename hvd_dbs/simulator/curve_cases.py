@@ -39,6 +39,8 @@ class CurveFigures:
 def curve_cases(path: Path) -> Iterator[Scenario]:
     """A scenario for each subset of two or more devices and each batch size that it covers.
 
+    Each decision holds at once, so that every round shows one plan.
+
     Raises:
         ValueError: If the file is wrong.
     """
@@ -58,6 +60,8 @@ def curve_cases(path: Path) -> Iterator[Scenario]:
                         global_batch_size=global_batch_size,
                         ranks=tuple(MeasuredRanks(device=device) for device in devices),
                         steps=STEPS_A_DECISION * (DECISIONS + 1),
+                        steps_per_epoch=STEPS_A_DECISION * (DECISIONS + 1),
+                        steps_ahead=0,
                         seed=next(seeds),
                         measured=measured,
                     )

@@ -20,6 +20,9 @@ from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
 from hvd_dbs.simulator.rank_groups import MeasuredRanks, RankGroup
 
+STEPS_AHEAD = 3
+"""What a running job does: `hvd_dbs.training_loop.STEPS_AHEAD`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
@@ -77,6 +80,10 @@ class Scenario:
         strategy: Preset to run where no other is asked for.
         ratios: Split of the strategy "static", by rank; None: in proportion to the speeds that
             the undisturbed ranks have with the even split.
+        steps_ahead: Steps that a decision within an epoch is ahead of its plan, since the data
+            pipeline has prepared them already. At the end of an epoch plans change at once.
+        decision_ms: Time that a decision costs all ranks: an allgather, a broadcast, and what
+            rank 0 computes in between.
         switch_ms: Time that a change of plan costs all ranks once: a retrace, an autotune.
         seed: Of everything random, where no other is asked for.
         noise: Step-to-step noise.
@@ -96,6 +103,8 @@ class Scenario:
     multiple_of: int = 1
     strategy: str = "adaptive"
     ratios: tuple[float, ...] | None = None
+    steps_ahead: int = STEPS_AHEAD
+    decision_ms: float = 0.0
     switch_ms: float = 0.0
     seed: int = 0
     noise: Noise = field(default_factory=Noise)
@@ -111,6 +120,8 @@ class Scenario:
         if self.max_batch_size is not None:
             require_at_least("max_batch_size", self.max_batch_size, 1)
         require_at_least("seed", self.seed, 0)
+        require_at_least("steps_ahead", self.steps_ahead, 0)
+        require_not_negative("decision_ms", self.decision_ms)
         require_not_negative("switch_ms", self.switch_ms)
         require("ranks", self.ranks, len(self.ranks) > 0, "at least one group of ranks")
         if self.ratios is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing import Controller, Measurement, Plan, Strategy, strategies
-from hvd_dbs.simulator.cluster import Cluster
+from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
+from hvd_dbs.simulator.cluster import Cluster, Played
 from hvd_dbs.simulator.conditions import Conditions
 
 MOST_VALUES = 2_000_000
@@ -110,7 +110,7 @@ def preset_names() -> tuple[str, ...]:
 
 
 class _Driver:
-    """One run under way."""
+    """One run under way: when rounds end and plans begin, as in a running job."""
 
     def __init__(self, conditions: Conditions, strategy: Strategy, progress: Progress) -> None:
         self._conditions, self._strategy, self._progress = conditions, strategy, progress
@@ -118,26 +118,36 @@ class _Driver:
         self._steps, self._size = scenario.steps, scenario.size
         self._cluster = Cluster(conditions)
         self._changes: list[PlanChange] = []
+        self._planned: list[PlanChange] = []
         self._warnings: dict[str, None] = {}
         self._num_decisions = 0
         self._batch_sizes = np.zeros(self._size, dtype=np.int64)
 
     def run(self) -> Run:
         true_seconds, clock_seconds = np.empty(self._steps), np.empty(self._steps)
-        while (start := self._cluster.step) < self._steps:
+        while self._cluster.step < self._steps:
             self._resize()
             resize = self._cluster.next_resize()
+            pieces: list[Played] = []
+            round_end, decision_seconds = self._round_end(self._cluster.step), 0.0
             while (step := self._cluster.step) < resize:
-                stop = min(resize, step + self._round_steps(step))
-                switched = len(self._changes) > 1 and self._changes[-1].step == step
+                switched = self._begin_plans(step)
+                next_plan = self._planned[0].step if self._planned else resize
+                stop = min(resize, round_end, next_plan, step + MOST_VALUES // self._size + 1)
                 played = self._cluster.play(self._batch_sizes, stop, switched)
                 true_seconds[step:stop] = played.true_seconds
                 clock_seconds[step:stop] = played.clock_seconds
+                true_seconds[step] += decision_seconds
+                clock_seconds[step] += decision_seconds
                 self._progress(stop - step)
-                if stop < resize and self._strategy.every is not None:
-                    self._decide(played.measurement, stop)
-            if self._cluster.step == start:
-                raise RuntimeError(f"step {start} was not played. This is a defect.")
+                pieces.append(played)
+                decision_seconds = 0.0
+                if stop == round_end and stop < resize:
+                    round_end = self._decide(pieces, stop)
+                    decision_seconds = self._conditions.scenario.decision_ms / 1000
+                    pieces = []
+                elif self._strategy.every is None:
+                    pieces = []
         return Run(
             self._conditions,
             self._strategy.name,
@@ -148,14 +158,21 @@ class _Driver:
             tuple(self._warnings),
         )
 
-    def _round_steps(self, step: int) -> int:
-        """Steps until the next decision."""
+    def _round_end(self, step: int) -> int:
+        """Where the round that begins with this step ends.
+
+        The first step of an epoch is not measured, so rounds within epochs do not count it.
+        """
         per_epoch = self._conditions.scenario.steps_per_epoch
         if self._strategy.every is None:
-            return max(1, MOST_VALUES // self._size)
+            return self._steps
         if self._strategy.every == "epoch":
-            return per_epoch - step % per_epoch
-        return max(1, self._controller.steps_to_next or 1)
+            return step + per_epoch - step % per_epoch
+        wanted = max(1, self._controller.steps_to_next or 1)
+        while wanted > 0:
+            wanted -= step % per_epoch != 0 or per_epoch == 1
+            step += 1
+        return step
 
     def _resize(self) -> None:
         """A controller for the ranks that are present."""
@@ -178,17 +195,38 @@ class _Driver:
             shares = np.where(stayed, before, mean)
             self._controller.adopt(Plan.proportional(scenario.global_batch_size, shares, bounds))
         self._present = present
-        self._take_over(step, f"{len(present)} ranks", resized=step > 0)
+        self._planned = [self._plan(step, f"{len(present)} ranks", resized=step > 0)]
 
-    def _decide(self, measurement: Measurement, step: int) -> None:
+    def _decide(self, pieces: Sequence[Played], step: int) -> int:
+        """Decides after so many steps; returns where the next round ends."""
+        scenario = self._conditions.scenario
+        unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
+        measurement = self._cluster.measure(pieces, unmeasured)
         decision = self._controller.decide(self._controller.observe(measurement))
         self._num_decisions += 1
         if decision.warning:
             self._warnings[decision.reason] = None
+        begin = step
         if decision.changed:
-            self._take_over(step, decision.reason)
+            to_epoch_end = -step % scenario.steps_per_epoch
+            first = step + min(scenario.steps_ahead, to_epoch_end)
+            while self._planned and self._planned[-1].step >= first:
+                self._planned.pop()  # A later decision's plan takes the place of this one.
+            self._planned.append(self._plan(first, decision.reason))
+            if self._strategy.every == "automatic":
+                begin = first  # The round that judges the new plan begins with it.
+        return self._round_end(begin)
 
-    def _take_over(self, step: int, reason: str, resized: bool = False) -> None:
-        self._batch_sizes = np.zeros(self._size, dtype=np.int64)
-        self._batch_sizes[self._present] = self._controller.plan.batch_sizes
-        self._changes.append(PlanChange(step, self._batch_sizes, reason, resized))
+    def _plan(self, step: int, reason: str, resized: bool = False) -> PlanChange:
+        batch_sizes = np.zeros(self._size, dtype=np.int64)
+        batch_sizes[self._present] = self._controller.plan.batch_sizes
+        return PlanChange(step, batch_sizes, reason, resized)
+
+    def _begin_plans(self, step: int) -> bool:
+        """Lets the plan hold that begins here, if one does; says whether it costs a switch."""
+        if not self._planned or self._planned[0].step > step:
+            return False
+        change = self._planned.pop(0)
+        self._batch_sizes = change.batch_sizes
+        self._changes.append(change)
+        return len(self._changes) > 1

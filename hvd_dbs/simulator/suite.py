@@ -23,6 +23,10 @@ SIZES = (4, 64, 1024, 16384)
 STEPS_PER_EPOCH = 20
 
 
+# Two small collectives, and what rank 0 takes for the cheapest solver (benchmarks/simulator.py).
+DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
+
+
 def num_steps(size: int) -> int:
     """Steps of a suite run: fewer with many ranks, so that the suite takes minutes."""
     return 400 if size <= 256 else 300 if size <= 4096 else 120
@@ -213,6 +217,7 @@ def _scenario(name: str, size: int, **given: Any) -> Scenario:
         global_batch_size=SAMPLES_PER_RANK * size,
         steps=num_steps(size),
         steps_per_epoch=STEPS_PER_EPOCH,
+        decision_ms=DECISION_MS + DECISION_MS_PER_RANK * size,
         seed=1,
         **given,
     )

@@ -166,7 +166,9 @@ def test_suite_with_several_seeds(tmp_path):
 def test_cadence(scenario, tmp_path):
     path = tmp_path / "out.json"
     assert call(scenario, "--every", 5, "--json", path).exit_code == 0
-    assert json.loads(path.read_text())["runs"][0]["figures"]["num_decisions"] == 11
+    assert (
+        json.loads(path.read_text())["runs"][0]["figures"]["num_decisions"] == 10
+    )  # 54 steps are measured
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,13 @@ def seen(*disturbances, size=3, steps=STEPS):
     conditions = Conditions.of(scenario)
     cluster = Cluster(conditions)
     batch_sizes = np.full(size, 10)
-    rounds = [cluster.play(batch_sizes, step + 1, False) for step in range(steps)]
-    busy = np.stack([played.measurement.busy_seconds for played in rounds]) / 0.010
-    cpu = np.stack([played.measurement.cpu_load for played in rounds])
-    memory = np.stack([played.measurement.memory_load for played in rounds])
+    rounds, seen = [], []
+    for step in range(steps):
+        rounds.append(cluster.play(batch_sizes, step + 1, False))
+        seen.append(cluster.measure(rounds[-1:]))
+    busy = np.stack([measurement.busy_seconds for measurement in seen]) / 0.010
+    cpu = np.stack([measurement.cpu_load for measurement in seen])
+    memory = np.stack([measurement.memory_load for measurement in seen])
     return busy, cpu, memory, conditions, rounds
 
 
@@ -141,7 +144,8 @@ def test_unknown_load_stays_unknown():
         ranks=(AffineRanks(count=3, per_sample_ms=1.0),),
         host_load=None,
     )
-    measurement = Cluster(Conditions.of(case)).play(np.full(3, 10), 5, False).measurement
+    cluster = Cluster(Conditions.of(case))
+    measurement = cluster.measure([cluster.play(np.full(3, 10), 5, False)])
     assert np.all(np.isnan(measurement.cpu_load))
 
 

@@ -1,6 +1,7 @@
 """Runs: the same again by seed, exact sums, the same controller."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.disturbances import Join, Leave, Pauses
 from hvd_dbs.simulator.rank_groups import AffineRanks, SaturatingRanks
 from hvd_dbs.simulator.round_means import typical_by_rank
-from hvd_dbs.simulator.scenario import Noise
+from hvd_dbs.simulator.scenario import STEPS_AHEAD, Noise
 from hvd_dbs.simulator.simulation import preset, preset_names
 from hvd_dbs.simulator.slowdowns import Neighbour
 from hvd_dbs.simulator.suite import SCENARIO_CLASSES
@@ -91,7 +92,8 @@ def test_step_times_are_those_of_the_formula():
     )
     case = scenario(ranks=(group, group), communication=slow_network)
     conditions = Conditions.of(case)
-    played = Cluster(conditions).play(np.asarray([24, 40]), 1, switched=False)
+    cluster = Cluster(conditions)
+    played = cluster.play(np.asarray([24, 40]), 1, switched=False)
     samples = 40
     forward = 0.25 * 0.003 * samples + 0.6 * 0.010
     backward = 0.75 * 0.003 * samples + 0.4 * 0.010
@@ -100,7 +102,7 @@ def test_step_times_are_those_of_the_formula():
     overlap = 2 * full_bucket
     ready = max(forward + backward, forward + 0.3 * backward + overlap)
     assert played.true_seconds[0] == pytest.approx(ready + last_bucket)
-    measurement = played.measurement
+    measurement = cluster.measure([played])
     assert measurement.busy_seconds[1] == pytest.approx(forward + backward)
     assert measurement.first_bucket_seconds[1] == pytest.approx(forward + 0.3 * backward)
     assert measurement.overlap_seconds.tolist() == pytest.approx([overlap] * 2)
@@ -142,10 +144,44 @@ def test_a_change_of_plan_costs_what_the_scenario_says():
     assert np.count_nonzero(extra) == 1
 
 
-@pytest.mark.parametrize(("every", "decisions"), [("epoch", 5), (7, 8), (60, 0), (1, 59)])
+@pytest.mark.parametrize(("every", "decisions"), [("epoch", 5), (7, 7), (60, 0), (1, 53)])
 def test_decisions_fall_where_the_cadence_says(every, decisions):
     strategy = replace(strategies.dbs(), every=every)
     assert simulate(Conditions.of(scenario()), strategy).num_decisions == decisions
+
+
+def test_plans_hold_where_a_job_lets_them():
+    """3 steps after a decision within an epoch, at once at its end, never beyond it."""
+    for every, first in ((4, 5 + 3), (7, 10), (9, 10)):
+        strategy = replace(strategies.dbs(), every=every)
+        assert simulate(Conditions.of(scenario()), strategy).changes[1].step == first
+    strategy = replace(strategies.dbs(), every=4)
+    assert simulate(Conditions.of(scenario(steps_ahead=0)), strategy).changes[1].step == 5
+
+
+def test_the_delay_is_that_of_a_job():
+    source = (Path(__file__).parents[3] / "hvd_dbs" / "training_loop.py").read_text()
+    assert f"\nSTEPS_AHEAD = {STEPS_AHEAD}\n" in source
+
+
+def test_a_decision_costs_what_the_scenario_says():
+    free, dear = (
+        simulate(Conditions.of(scenario(decision_ms=cost)), strategies.dbs()) for cost in (0, 5)
+    )
+    extra = dear.true_seconds - free.true_seconds
+    assert np.flatnonzero(extra > 1e-9).tolist() == [10, 20, 30, 40, 50]
+    assert extra[10] == pytest.approx(0.005)
+
+
+def test_ranks_are_measured_at_the_size_they_ran_last():
+    case = scenario(ranks=(AffineRanks(count=3, per_sample_ms=1.0),), global_batch_size=60)
+    cluster = Cluster(Conditions.of(case))
+    before = cluster.play(np.asarray([20, 20, 20]), 15, False)
+    after = cluster.play(np.asarray([30, 10, 20]), 19, False)
+    measurement = cluster.measure([before, after], unmeasured=10)
+    assert measurement.batch_sizes.tolist() == [30, 10, 20]
+    assert measurement.busy_seconds.tolist() == pytest.approx([0.030, 0.010, 0.020])
+    assert measurement.num_steps.tolist() == [2, 2, 16]
 
 
 def test_the_controller_of_a_job_decides_the_same():
@@ -157,7 +193,7 @@ def test_the_controller_of_a_job_decides_the_same():
     plans = [controllers[0].plan.batch_sizes]
     for stop in range(10, 60, 10):
         batch_sizes = np.asarray(controllers[0].plan.batch_sizes)
-        seen = cluster.play(batch_sizes, stop, False).measurement
+        seen = cluster.measure([cluster.play(batch_sizes, stop, False)], unmeasured=10)
         records = np.concatenate(
             [
                 controller.observe(
@@ -210,10 +246,16 @@ def test_round_means_are_those_of_the_job():
     random = np.random.default_rng(3)
     for num_steps in (1, 2, 3, 4, 9, 20):
         seconds = random.lognormal(sigma=0.9, size=(num_steps, 200))
-        means, counts = typical_by_rank(seconds)
-        expected = [typical_seconds(column) for column in seconds.T]
-        assert means.tolist() == pytest.approx(expected)
-        assert counts.max() <= max(num_steps - 2, min(num_steps, 2))
+        for warmup in (0, 2):
+            means, counts = typical_by_rank(seconds, warmup=warmup)
+            expected = [typical_seconds(column, warmup) for column in seconds.T]
+            assert means.tolist() == pytest.approx(expected)
+            assert counts.max() <= max(num_steps - warmup, 1)
+            measured = np.arange(num_steps) % 3 != 0
+            known = np.where(measured[:, np.newaxis], seconds, np.nan)
+            means, _ = typical_by_rank(seconds, measured, warmup)
+            expected = [typical_seconds(column, warmup) for column in known.T]
+            assert means.tolist() == pytest.approx(expected, nan_ok=True)
 
 
 def test_static_takes_the_undisturbed_speeds():
