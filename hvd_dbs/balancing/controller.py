@@ -162,12 +162,12 @@ class Controller:
                     return self._keep(doubt, warning=True)
                 problem = Problem(self.global_batch_size, self.bounds, self.plan)
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
-                before = after = float(np.max(now))
-                if proposal.plan != self.plan:
-                    after = float(np.max(curves.seconds(proposal.plan.samples)))
         except Exception as error:  # Whatever a solver meets, the plan is kept.
             return self._keep(f"the solver failed: {error!r}", warning=True)
         self._check(proposal.plan)
+        before = after = float(np.max(now))
+        if proposal.plan != self.plan:
+            after = float(np.max(curves.seconds(proposal.plan.samples)))
         self._solver_state = solver_state
         if proposal.plan == self.plan:
             seen = f"step {_milliseconds(before)}"

@@ -1,1 +1,26 @@
 """From time curves to a plan; one method a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
+from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
+from hvd_dbs.balancing.solvers.pair_shift import PairShift
+from hvd_dbs.balancing.solvers.proportional import Proportional
+from hvd_dbs.balancing.solvers.solver import Solver
+from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
+
+SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
+    {
+        "dead_band": lambda: DeadBand(EqualFinish()),
+        "equal_finish": EqualFinish,
+        "limited_change": lambda: LimitedChange(EqualFinish()),
+        "minimum_gain": lambda: MinimumGain(EqualFinish()),
+        "pair_shift": PairShift,
+        "proportional": Proportional,
+        "worth_the_switch": WorthTheSwitch,
+    }
+)
+"""All solvers by name, guards around equal finish; the conformance suite runs over each of them."""

@@ -85,10 +85,34 @@ def equal_finish(
             high = max(part * high, low) if low < part * high else high
         bracket = _Bracket(inverse, grid, total, (low, high))
     bracket.close()
-    found = give_back(curves, grid, bracket.caps(), total, bracket.deadline)
+    caps = _without_the_bound(inverse, grid, total, bracket)
+    found = give_back(curves, grid, caps, total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
         found = reach_sum(curves, grid, total, (bracket.low, np.inf))
     return Plan(tuple(((units if found is None else found) * unit).tolist()))
+
+
+def _without_the_bound(
+    inverse: Inverse, grid: Grid, total: int, bracket: _Bracket
+) -> NDArray[np.int64]:
+    """Most units by rank; where a lower bound alone makes the step long, the others need not.
+
+    A rank that cannot do its fewest samples any sooner sets the deadline. The others share what
+    is left and finish together, earlier than that.
+    """
+    caps, low = bracket.caps(), bracket.low
+    rows = np.arange(caps.size)
+    while int(caps.sum()) > total:
+        part, part_grid = inverse.take(rows), grid.take(rows)
+        free = part.units_within(low, part_grid) >= part_grid.low
+        left = total - int(caps.sum()) + int(caps[rows[free]].sum())
+        if np.all(free) or not np.any(free) or left < int(part_grid.low[free].sum()):
+            break
+        rows = rows[free]
+        inner = _Bracket(inverse.take(rows), grid.take(rows), left, (0.0, bracket.deadline))
+        inner.close()
+        caps[rows], low = inner.caps(), inner.low
+    return caps
 
 
 def can_finish(problem: Problem, curves: Inverse, deadline: float) -> bool:

@@ -155,8 +155,9 @@ def _beyond_any_tooth(
     left, right = np.argmax(smaller, axis=1), np.argmin(larger, axis=1)
     least = np.where(np.isfinite(smaller[rows, left]), times[rows, left], 0.0) / _TOOTH
     most = np.where(np.isfinite(larger[rows, right]), times[rows, right], np.inf) * _TOOTH
-    slow = np.where(t > most, np.log(t / most) + np.log(_TOOTH), 0.0)
-    fast = np.where(t < least, np.log(t / least) - np.log(_TOOTH), 0.0)
+    with np.errstate(all="ignore"):
+        slow = np.where(t > most, np.log(t / most) + np.log(_TOOTH), 0.0)
+        fast = np.where(t < least, np.log(t / least) - np.log(_TOOTH), 0.0)
     return np.asarray(slow + fast)
 
 

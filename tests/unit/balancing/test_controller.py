@@ -1,0 +1,141 @@
+"""The controller, and strategies by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
+from hvd_dbs.balancing.curves import AffineCurves
+from hvd_dbs.balancing.solvers.proportional import Proportional
+from hvd_dbs.balancing.solvers.solver import Proposal
+from hvd_dbs.balancing.time_models.last_round import LastRound
+
+
+def controller_of(strategy=None, total=96, size=2):
+    return Controller(strategy or strategies.dbs(), total, Bounds.of(size, 1), size)
+
+
+def observe(controller, seconds):
+    return controller.observe(Measurement.of(controller.plan.batch_sizes, seconds))
+
+
+class Faulty(LastRound):
+    def update(self, state, measurement):
+        raise OSError("sensor gone")
+
+
+class Rude(Proportional):
+    """Proposes whatever it was made with."""
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    def solve(self, state, problem, curves):
+        return Proposal(self.plan), state
+
+
+def test_dbs_twice_the_speed_twice_the_samples():
+    controller = controller_of()
+    decision = controller.decide(observe(controller, [0.1, 0.2]))
+    assert decision.changed and decision.plan.batch_sizes == (64, 32) == controller.plan.batch_sizes
+    assert "rank 1 was slowest" in decision.reason
+    np.testing.assert_allclose(decision.predicted_seconds, (0.2, 0.4 / 3))
+
+
+def test_kept_plans_say_why():
+    controller = controller_of()
+    assert "no usable timing of rank 1" in controller.decide(observe(controller, [0.1, -1])).reason
+    absurd = controller.decide(observe(controller, [1e-6, 1e5]))
+    assert absurd.warning and "not believed" in absurd.reason
+    assert controller.decide(observe(controller, [0.1, 0.1])).reason.startswith("kept: step")
+
+
+def test_a_failing_model_is_reported_once_and_keeps_the_plan(caplog):
+    strategy = strategies.Strategy("faulty", model=Faulty(), solver=Proportional(), every="epoch")
+    controller = controller_of(strategy)
+    for _ in range(3):
+        decision = controller.decide(observe(controller, [0.1, 0.2]))
+        assert not decision.changed and decision.warning
+    assert len(caplog.records) == 1 and "sensor gone" in caplog.text
+
+
+@pytest.mark.parametrize("plan", [Plan((90, 7)), Plan((96, 0)), Plan((32, 32, 32))])
+def test_a_broken_invariant_is_no_plan(plan):
+    strategy = strategies.Strategy("rude", model=LastRound(), solver=Rude(plan), every="epoch")
+    controller = controller_of(strategy)
+    with pytest.raises(RuntimeError, match="defect of the solver"):
+        controller.decide(observe(controller, [0.1, 0.2]))
+
+
+def test_adopt_checks_size_and_sum():
+    controller = controller_of()
+    controller.adopt(Plan((90, 6)))
+    assert controller.plan.batch_sizes == (90, 6)
+    for plan in (Plan((90, 7)), Plan((90, 3, 3))):
+        with pytest.raises(ValueError, match="expected 2 ranks and 96 samples"):
+            controller.adopt(plan)
+
+
+def test_load_changes_nothing_unless_all_fits():
+    controller = controller_of()
+    controller.decide(observe(controller, [0.1, 0.2]))
+    state = controller.state_dict()
+    other = controller_of()
+    for wrong, says in (
+        ({**state, "strategy": "even"}, "'even'"),
+        ({**state, "model": {"per_sample": [0.1]}}, "shapes"),
+        ({**state, "batch_sizes": [64, 33]}, "97"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            other.load_state_dict(wrong)
+        assert other.plan.batch_sizes == (48, 48)
+    other.load_state_dict(state)
+    assert other.plan.batch_sizes == (64, 32)
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 5), (None, None)]
+)
+def test_steps_to_the_next_decision(every, due):
+    controller = controller_of(strategies.resolve("dbs", every))
+    assert controller.steps_to_next == due
+    assert controller.decide(observe(controller, [0.1, 0.2])).steps_to_next == due
+    controller.adopt(Plan((48, 48)), steps_to_next=11)
+    assert controller.steps_to_next == (11 if every == "automatic" else due)
+
+
+class TestStrategies:
+    def test_static_starts_as_told(self):
+        strategy = strategies.static([2, 1, 1])
+        assert Controller(strategy, 64, Bounds.of(3), 3).plan.batch_sizes == (32, 16, 16)
+        with pytest.raises(ValueError, match="3 ratios"):
+            Controller(strategy, 64, Bounds.of(4), 4)
+
+    @pytest.mark.parametrize("ratios", [[], [1, 0], [1, float("inf")], [1, float("nan")]])
+    def test_static_wants_positive_ratios(self, ratios):
+        with pytest.raises(ValueError, match="positive"):
+            strategies.static(ratios)
+
+    def test_unknown_names_list_the_known_ones(self):
+        with pytest.raises(ValueError, match=r"adaptive, cannikin, dbs, even.*static"):
+            strategies.resolve("fast")
+        with pytest.raises(ValueError, match="needs ratios"):
+            strategies.resolve("static")
+        with pytest.raises(TypeError, match="preset's name"):
+            strategies.resolve(7)
+
+    @pytest.mark.parametrize("every", ["step", 0, -3, 1.5, True])
+    def test_impossible_cadence(self, every):
+        with pytest.raises(ValueError, match="every="):
+            strategies.resolve("dbs", every)
+
+    def test_identity_tells_strategies_apart(self):
+        identities = {make().identity for make in strategies.PRESETS.values()}
+        assert len(identities) == len(strategies.PRESETS)
+        assert strategies.dbs().identity == strategies.resolve("dbs").identity
+
+
+def test_affine_curves_doubt_what_is_not_a_time():
+    curves = AffineCurves(np.array([0.0, -1.0, 0.0, np.nan]), np.array([1.0, 1.0, 0.0, 1.0]))
+    assert curves.known.tolist() == [True, False, False, False]

@@ -1,0 +1,248 @@
+"""Equal finish is optimal; pair shift and guards do what the papers say."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hvd_dbs.balancing import Bounds, Plan
+from hvd_dbs.balancing.curves import AffineCurves, OverlapCurves, TableCurves
+from hvd_dbs.balancing.plan import Problem
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish, can_finish, equal_finish
+from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
+from hvd_dbs.balancing.solvers.pair_shift import PairShift
+from hvd_dbs.balancing.solvers.proportional import Proportional
+from hvd_dbs.balancing.visited_curves import VisitedCurves
+
+
+def even(total, size, **bounds):
+    allowed = Bounds.of(size, **bounds)
+    return Problem(total, allowed, Plan.proportional(total, [1.0] * size, allowed))
+
+
+def step_seconds(curves, plan):
+    return float(np.max(curves.seconds(plan.samples)))
+
+
+@st.composite
+def small_tables(draw):
+    """Two or three ranks, a dozen batch sizes, times that rise and fall, with ties."""
+    size, length = draw(st.integers(2, 3)), draw(st.integers(4, 11))
+    table = draw(
+        st.lists(
+            st.lists(st.integers(1, 12), min_size=length, max_size=length),
+            min_size=size,
+            max_size=size,
+        )
+    )
+    unit = draw(st.integers(1, 2))
+    low = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
+    high = draw(st.lists(st.integers(length // 2, length - 1), min_size=size, max_size=size))
+    bounds = Bounds.of(size, low, [max(a, b) for a, b in zip(low, high, strict=True)], unit)
+    least, most = bounds.in_units(1000)
+    assume(np.all(least <= most) and most.sum() > 0)
+    total = unit * draw(st.integers(max(int(least.sum()), 1), int(most.sum())))
+    start = Plan.proportional(total, [1.0] * size, bounds)
+    return Problem(total, bounds, start), TableCurves(np.array(table, dtype=float))
+
+
+class TestEqualFinish:
+    @settings(max_examples=400, deadline=None)
+    @given(case=small_tables())
+    def test_optimal_for_any_curve(self, case):
+        """Brute force over all plans, holes and ties included."""
+        problem, curves = case
+        unit = problem.bounds.multiple_of
+        low, high = problem.bounds.in_units(problem.global_batch_size)
+        choices = [range(a, b + 1) for a, b in zip(low, high, strict=True)]
+        best = min(
+            max(curves.table[i, u * unit] for i, u in enumerate(units))
+            for units in itertools.product(*choices)
+            if sum(units) * unit == problem.global_batch_size
+        )
+        assert step_seconds(curves, equal_finish(problem, curves)) == best
+
+    @settings(max_examples=200, deadline=None)
+    @given(data=st.data(), size=st.integers(2, 12))
+    def test_agrees_with_the_closed_form(self, data, size):
+        """Cannikin: T = (B + sum a/c) / sum 1/c, b = (T - a)/c, within rounding."""
+        rates = st.lists(st.floats(0.5, 4.0), min_size=size, max_size=size)
+        c = np.array(data.draw(rates)) * 1e-3
+        a = np.array(data.draw(rates)) * 1e-3
+        total = 40 * size
+        seconds = (total + np.sum(a / c)) / np.sum(1 / c)
+        exact = (seconds - a) / c
+        assume(exact.min() >= 0)
+        curves = AffineCurves(a, c)
+        plan = equal_finish(even(total, size), curves)
+        assert np.abs(plan.samples - exact).max() <= size
+        assert seconds - 1e-12 <= step_seconds(curves, plan) <= seconds + c.max() + 1e-12
+
+    @settings(max_examples=100, deadline=None)
+    @given(data=st.data(), size=st.integers(2, 9))
+    def test_with_bounds_the_free_ranks_finish_together(self, data, size):
+        c = np.array(data.draw(st.lists(st.floats(0.2, 4.0), min_size=size, max_size=size)))
+        problem = even(30 * size, size, minimum=10, maximum=50)
+        plan = equal_finish(problem, AffineCurves(np.zeros(size), c)).samples
+        free = (plan > 10) & (plan < 50)
+        assume(np.any(free))
+        times = plan * c
+        assert np.ptp(times[free]) <= 2 * c.max()
+        assert np.all(times[plan == 10] >= times[free].max() - 2 * c.max())
+        assert np.all(times[plan == 50] <= times[free].min() + 2 * c.max())
+
+    @settings(max_examples=100, deadline=None)
+    @given(data=st.data(), size=st.integers(2, 6))
+    def test_curves_without_an_inverse(self, data, size):
+        """Bisection on an increasing curve finds what the table does."""
+
+        class Increasing:
+            def __init__(self, table):
+                self.of = TableCurves(table)
+                self.known = self.of.known
+
+            def seconds(self, batch_sizes):
+                return self.of.seconds(batch_sizes)
+
+        steps = data.draw(
+            st.lists(
+                st.lists(st.integers(1, 9), min_size=41, max_size=41), min_size=size, max_size=size
+            )
+        )
+        table = np.cumsum(np.array(steps, dtype=float), axis=1)
+        problem = even(12 * size, size, maximum=40)
+        one, other = (equal_finish(problem, c) for c in (TableCurves(table), Increasing(table)))
+        assert step_seconds(TableCurves(table), one) == step_seconds(TableCurves(table), other)
+
+    def test_overlap_on_the_paper_s_formula(self):
+        """f = max((q+k) b + s + m, (q + g k) b + s + g m + T_o), against all plans of two ranks."""
+        rng = np.random.default_rng(3)
+        for _ in range(50):
+            curves, _ = cannikin_instance(rng, 2)
+            problem = even(60, 2, minimum=1)
+            best = min(step_seconds(curves, Plan((b, 60 - b))) for b in range(1, 60))
+            assert step_seconds(curves, equal_finish(problem, curves)) == pytest.approx(best)
+
+    def test_equalising_compute_alone_loses(self):
+        """Cannikin's comparison: some instances lose a lot when overlap is not seen."""
+        rng = np.random.default_rng(4)
+        lost = []
+        for _ in range(300):
+            curves, compute = cannikin_instance(rng, 4)
+            problem = even(128, 4, minimum=1)
+            blind, seeing = (equal_finish(problem, c) for c in (compute, curves))
+            lost.append(step_seconds(curves, blind) / step_seconds(curves, seeing) - 1)
+        assert min(lost) >= -1e-9
+        assert np.max(lost) > 0.05
+
+    def test_can_finish_is_sharp(self):
+        curves = AffineCurves(np.zeros(2), np.array([1.0, 2.0]))
+        problem = even(30, 2)
+        assert can_finish(problem, curves, 20.0) and not can_finish(problem, curves, 19.99)
+
+    def test_narrowed_curves_find_the_same_plan(self):
+        rng = np.random.default_rng(5)
+        for _ in range(100):
+            points = np.sort(rng.choice(np.arange(1, 90), (5, 4), replace=False), axis=1).T * 1.0
+            points = np.sort(points, axis=0)
+            times = np.sort(rng.uniform(1, 9, (4, 5)), axis=0) * rng.uniform(0.8, 1.2, (4, 5))
+            curves = VisitedCurves(points, times, rng.uniform(0.05, 0.2, 5)).hopeful(0.1)
+            table = np.stack([curves.seconds(np.full(5, float(b))) for b in range(301)], axis=1)
+            problem = even(300, 5, minimum=1, maximum=300)
+            plan = equal_finish(problem, curves)
+            best = equal_finish(problem, TableCurves(table))
+            assert step_seconds(curves, plan) == pytest.approx(step_seconds(curves, best))
+
+
+def cannikin_instance(rng, size):
+    """Random ranks by the paper's formula: with overlap, and computing alone."""
+    q, k = rng.uniform(0.5, 4.0, (2, size)) * 1e-3
+    s, m = rng.uniform(0.0, 10.0, (2, size)) * 1e-3
+    gamma, overlap = rng.uniform(0.1, 0.5), rng.uniform(0.0, 0.2)
+    compute = AffineCurves(s + m, q + k)
+    exposed = AffineCurves(s + gamma * m + overlap, q + gamma * k)
+    return OverlapCurves(compute, exposed), compute
+
+
+class TestPairShift:
+    def run(self, rates, total, rounds, fixed=0.0):
+        solver, curves = PairShift(), AffineCurves(np.full(len(rates), fixed), np.array(rates))
+        state, problem, plans = solver.init(), even(total, len(rates), minimum=1), []
+        for _ in range(rounds):
+            samples = problem.current.samples
+            seen = AffineCurves(np.zeros(len(rates)), curves.seconds(samples) / samples)
+            proposal, state = solver.solve(state, problem, seen)
+            problem = Problem(total, problem.bounds, proposal.plan)
+            plans.append(proposal.plan)
+        return plans, state
+
+    def test_one_pair_at_a_time(self):
+        plans, _ = self.run([1.0, 2.0, 3.0, 4.0], 128, 1)
+        assert plans[0].batch_sizes == (40, 32, 32, 24)  # A quarter of an even share.
+
+    def test_comes_to_rest_close_to_even_times(self):
+        plans, _ = self.run([1.0, 2.0, 3.0, 4.0], 128, 200)
+        times = plans[-1].samples * [1.0, 2.0, 3.0, 4.0]
+        assert np.ptp(times) <= 2 * 4.0
+        assert len(set(plans[-30:])) == 1
+
+    def test_a_move_taken_back_halves_delta_and_doubles_the_window(self):
+        solver = PairShift()
+        state = {**solver.init(), "delta": 8, "giver": 0, "receiver": 1}
+        problem = Problem(64, Bounds.of(2, 1), Plan((24, 40)))
+        curves = AffineCurves(np.zeros(2), np.array([1.0, 1.0]))
+        proposal, state = solver.solve(state, problem, curves)
+        assert state["delta"] == 4 and state["window"] == 2
+        assert proposal.plan.batch_sizes == (28, 36)
+        kept, state = solver.solve(state, Problem(64, problem.bounds, proposal.plan), curves)
+        assert kept.plan == proposal.plan and "window" in kept.reason
+
+    def test_a_full_leader_is_passed_over(self):
+        problem = even(96, 3, minimum=1, maximum=[32, 64, 64])
+        curves = AffineCurves(np.zeros(3), np.array([1.0, 2.0, 4.0]))
+        plan = PairShift().solve(PairShift().init(), problem, curves)[0].plan
+        assert plan.batch_sizes[0] == 32 and plan.batch_sizes[1] > 32
+
+
+class TestGuards:
+    problem = even(100, 2, minimum=1)
+
+    def solve(self, guard, *per_sample):
+        curves = AffineCurves(np.zeros(2), np.array(per_sample))
+        return guard.solve(guard.init(), self.problem, curves)[0]
+
+    def test_dead_band(self):
+        guard = DeadBand(Proportional(), 0.05)
+        kept = self.solve(guard, 1.0, 1.05)
+        assert kept.plan == self.problem.current and "dead band" in kept.reason
+        assert self.solve(guard, 1.0, 1.3).plan.batch_sizes == (57, 43)
+
+    def test_minimum_gain_counts_the_cost_of_a_switch(self):
+        cheap = MinimumGain(EqualFinish(), gain=0.01, switch_seconds=0.0)
+        dear = MinimumGain(EqualFinish(), gain=0.01, switch_seconds=1500.0, num_steps=100)
+        assert self.solve(cheap, 1.0, 1.5).plan.batch_sizes == (60, 40)
+        kept = self.solve(dear, 1.0, 1.5)  # 15 s a step gained, 15.75 s needed.
+        assert kept.plan == self.problem.current and "needed" in kept.reason
+        kept = self.solve(cheap, 1.0, 1.01)
+        assert kept.plan == self.problem.current
+
+    def test_limited_change(self):
+        guard = LimitedChange(EqualFinish(), most=0.1)
+        assert self.solve(guard, 1.0, 4.0).plan.batch_sizes == (55, 45)
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: DeadBand(EqualFinish(), -1),
+            lambda: MinimumGain(EqualFinish(), gain=-1),
+            lambda: LimitedChange(EqualFinish(), 0),
+            lambda: PairShift(window=0),
+        ],
+    )
+    def test_impossible_settings(self, make):
+        with pytest.raises(ValueError, match="="):
+            make()
