@@ -37,6 +37,22 @@ class GradientReducer:
 
     def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of the gradients of one step; in the graph, once a step."""
+        if self.balancer is None:
+            return self.reduce(gradients, 1.0, self._options["process_set"].size())
+        clock = self.balancer.clock
+        if not tf.executing_eagerly():
+            clock.restart()  # The step that traces is not a typical one.
+        num_samples = self.balancer.advance_step()
+        ready = clock.ready(_present(gradients))
+        # Exact except in a last, partial batch.
+        reduced = self.reduce(gradients, num_samples, self.balancer.global_batch_size)
+        clock.back(ready, _present(reduced), num_samples)
+        return reduced
+
+    def reduce(
+        self, gradients: Tensors, weight: tf.Tensor | float, expected_total: tf.Tensor | float
+    ) -> list[tf.Tensor | tf.IndexedSlices | None]:
+        """The weighted means of gradients; see `weighted_allreduce`."""
         if self._sparse_as_dense:
             gradients = [
                 tf.convert_to_tensor(gradient)
@@ -44,22 +60,7 @@ class GradientReducer:
                 else gradient
                 for gradient in gradients
             ]
-        if self.balancer is None:
-            num_ranks = self._options["process_set"].size()
-            return weighted_allreduce(gradients, 1.0, expected_total=num_ranks, **self._options)
-        clock = self.balancer.clock
-        if not tf.executing_eagerly():
-            clock.restart()  # The step that traces is not a typical one.
-        num_samples = self.balancer.advance_step()
-        ready = clock.ready(_present(gradients))
-        reduced = weighted_allreduce(
-            gradients,
-            num_samples,
-            expected_total=self.balancer.global_batch_size,  # Except in a last, partial batch.
-            **self._options,
-        )
-        clock.back(ready, _present(reduced), num_samples)
-        return reduced
+        return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
 
 
 def _present(gradients: Tensors) -> list[tf.Tensor]:

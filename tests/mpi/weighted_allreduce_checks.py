@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import hvd_dbs.tensorflow
+from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.ops import native
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
@@ -267,3 +270,57 @@ def check_clock_sees_every_step():
         assert (times.wait_seconds < 60).all()
         assert (times.busy_seconds[[1, 2, 4]] >= 0).all()
         assert clock.drain().num_samples.size == 0
+
+
+def check_gradient_tape_with_and_without_a_weight():
+    variables = [tf.Variable([1.0, 2.0]), tf.Variable(3.0), tf.Variable(0.0)]
+    weight = 1.0 + hvd.rank()
+
+    def gradients_of(weighted: bool) -> tuple[list[Any], list[Any]]:
+        with tf.GradientTape(persistent=True) as tape:
+            loss = (1.0 + hvd.rank()) * tf.reduce_sum(variables[0] ** 2) * variables[1]
+        local = tape.gradient(loss, variables)
+        options = {"weight": weight} if weighted else {}
+        wrapped = hvd_dbs.tensorflow.DistributedGradientTape(tape, **options)
+        return local, wrapped.gradient(loss, variables)
+
+    for run in (gradients_of, tf.function(gradients_of)):
+        local, means = run(weighted=True)
+        assert means[2] is None
+        for one, mean in zip(local[:2], means[:2], strict=True):
+            _assert_near(mean, _expected(one, weight), tf.float32)
+        local, means = run(weighted=False)
+        for one, mean in zip(local[:2], means[:2], strict=True):
+            _assert_near(mean, _expected(one, 1.0), tf.float32)
+    with hvd_dbs.tensorflow.DistributedGradientTape(tf.GradientTape(), weight=weight) as tape:
+        loss = variables[1] * weight
+    assert tape.watched_variables() == (variables[1],)
+    _assert_near(
+        tape.gradient(loss, variables[1]), _expected(tf.constant(weight), weight), tf.float32
+    )
+
+
+def check_an_optimizer_that_would_not_be_reduced_is_refused():
+    with pytest.raises(TypeError, match=r"hvd_dbs\.keras\.DistributedOptimizer"):
+        hvd_dbs.tensorflow.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    plain = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    assert hvd_dbs.tensorflow.DistributedOptimizer(plain) is not plain
+
+
+def check_xla_is_turned_off_before_the_first_step():
+    x = np.ones([4, 3], np.float32)
+    net = keras.Sequential([keras.layers.Dense(1)])
+    # As Keras resolves "auto" where a GPU is visible.
+    net.compile(keras.optimizers.SGD(), "mse", jit_compile=True)
+
+    class TurnOff(keras.callbacks.Callback):
+        turned_off = False
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.turned_off = turn_off_xla(self.model)
+
+    callback = TurnOff()
+    net.fit(x, x[:, :1], verbose=0, callbacks=[callback])
+    assert callback.turned_off
+    assert not net.jit_compile
+    assert not turn_off_xla(net)

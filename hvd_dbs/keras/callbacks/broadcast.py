@@ -5,6 +5,8 @@ from __future__ import annotations
 import horovod.tensorflow as hvd
 import keras
 
+from hvd_dbs.keras.xla import turn_off_xla
+
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives all ranks the model and optimizer of one rank, before the first step.
@@ -23,6 +25,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Broadcasts weights and optimizer state."""
+        turn_off_xla(self.model)
         optimizer = self.model.optimizer
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)

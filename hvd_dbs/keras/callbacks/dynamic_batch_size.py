@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.step_file import StepFile
+from hvd_dbs.keras.xla import turn_off_xla
 
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
@@ -37,6 +38,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         except (ValueError, RuntimeError) as caught:
             error = caught
         job.raise_together(self._balancer.collective, error)
+        turn_off_xla(self.model)
         self._loop.begin_training(self.model.steps_per_execution)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

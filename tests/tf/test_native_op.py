@@ -1,0 +1,173 @@
+"""The native operations by themselves, in one process; with Horovod they are in tests/mpi."""
+
+from __future__ import annotations
+
+import itertools
+import types
+
+import horovod.tensorflow as hvd
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hvd_dbs
+import hvd_dbs.tensorflow
+from hvd_dbs.ops import native
+from hvd_dbs.ops.buckets import plan_buckets
+
+LIBRARY = native.library()
+needs_library = pytest.mark.skipif(LIBRARY is None, reason=native.reason_for_absence())
+
+
+def pack(tensors, wire=tf.float32, weight=1.0, expected_total=1.0):
+    return LIBRARY.ops.hvd_dbs_pack(
+        tensors=tensors,
+        weight=weight,
+        expected_total=expected_total,
+        Wire=wire,
+        with_weight=wire != tf.float16,
+    )
+
+
+def unpack(bucket, like, total=(), expected_total=1.0, shapes=None, dynamic_shapes=()):
+    return LIBRARY.ops.hvd_dbs_unpack(
+        bucket=bucket,
+        total=list(total),
+        expected_total=expected_total,
+        dynamic_shapes=list(dynamic_shapes),
+        N=len(like),
+        T=like[0].dtype,
+        shapes=shapes or [tensor.shape for tensor in like],
+    )
+
+
+@needs_library
+@pytest.mark.parametrize("expected_total", [4.0, 1.0])
+def test_a_bucket_packed_and_unpacked_is_what_it_was(expected_total):
+    tensors = [tf.random.normal(shape) for shape in ((3, 5), (), (0, 2), (1000,))]
+    bucket = pack(tensors, weight=4.0, expected_total=expected_total)
+    assert bucket[0] == 4.0
+    for tensor, result in zip(
+        tensors, unpack(bucket, tensors, expected_total=expected_total), strict=True
+    ):
+        assert result.shape == tensor.shape
+        np.testing.assert_allclose(result, tensor, rtol=1e-6)
+    # Nothing was scaled in memory that somebody else can see.
+    np.testing.assert_array_equal(bucket, pack(tensors, weight=4.0, expected_total=expected_total))
+
+
+@needs_library
+def test_a_packed_bucket_stays_what_it_is_when_the_next_one_is_packed():
+    @tf.function
+    def step(tensor):
+        return pack([tensor])
+
+    first = step(tf.fill([100], 1.0))
+    second = step(tf.fill([100], 2.0))
+    assert first[16] == 1.0
+    assert second[16] == 2.0
+
+
+@needs_library
+def test_the_bucket_of_known_shapes_has_a_known_length():
+    @tf.function
+    def step(known, unknown):
+        assert pack([known]).shape == (16 + 112,)
+        assert pack([known], wire=tf.float16).shape == (128,)
+        assert pack([known, unknown]).shape == (None,)
+        return pack([known, unknown])
+
+    specs = tf.TensorSpec([100]), tf.TensorSpec([None])
+    bucket = step.get_concrete_function(*specs)(tf.ones([100]), tf.ones([17]))
+    assert bucket.shape == (16 + 112 + 32,)
+
+
+@needs_library
+def test_shapes_that_do_not_fit_the_bucket_are_an_error():
+    bucket = pack([tf.ones([100])])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="other shapes"):
+        unpack(bucket, [tf.ones([1000])])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="neither known nor given"):
+        unpack(bucket, [tf.ones([100])], shapes=[tf.TensorShape([None])])
+
+
+@needs_library
+def test_operations_have_no_gradient_rather_than_a_wrong_one():
+    variable = tf.Variable([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(pack([variable.read_value()]))
+    with pytest.raises(LookupError, match="HvdDbsPack"):
+        tape.gradient(value, variable)
+
+
+@needs_library
+def test_the_library_says_what_it_was_built_for():
+    found = native._IDENTITY.search(native._LIBRARY.read_bytes())
+    assert [part.decode() for part in found.groups()[:2]] == [hvd_dbs.__version__, tf.__version__]
+
+
+def test_a_library_for_another_version_is_refused_with_the_way_out(tmp_path):
+    assert native.misfit(("1", "2"), "1", "2") == ""
+    assert "TensorFlow 2.19.0 and this is TensorFlow 2.21.0" in native.misfit(
+        ("1", "2.19.0"), "1", "2.21.0"
+    )
+    old = tmp_path / "old.so"
+    old.write_bytes(b"\x7fELF hvd_dbs-native version=0.0.1 tensorflow=2.21.0 cuda=no; rest")
+    library, reason = native._load(old)
+    assert library is None
+    assert "hvd_dbs 0.0.1" in reason
+    assert "Build it again" in reason
+    assert native._load(tmp_path / "none.so")[0] is None
+    broken = tmp_path / "broken.so"
+    identity = f"hvd_dbs-native version={hvd_dbs.__version__} tensorflow={tf.__version__} cuda=no;"
+    broken.write_bytes(identity.encode())
+    library, reason = native._load(broken)
+    assert library is None
+    assert "cannot be loaded" in reason
+
+
+def test_an_unknown_mode_names_the_known_ones(monkeypatch):
+    monkeypatch.setenv("HVD_DBS_NATIVE", "yes")
+    with pytest.raises(ValueError, match="auto"):
+        native.library()
+    monkeypatch.setenv("HVD_DBS_NATIVE", "0")
+    assert native.library() is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.sampled_from("ab")), max_size=40),
+    st.integers(1, 150),
+)
+def test_each_tensor_is_in_one_bucket_of_its_kind(tensors, bucket_bytes):
+    sizes, kinds = [size for size, _ in tensors], [kind for _, kind in tensors]
+    plan = plan_buckets(sizes, kinds, bucket_bytes)
+    assert sorted(i for bucket in plan for i in bucket) == list(range(len(tensors)))
+    for bucket in plan:
+        assert bucket == sorted(bucket)
+        assert len({kinds[i] for i in bucket}) == 1
+        assert len(bucket) == 1 or sum(sizes[i] for i in bucket) <= bucket_bytes
+    # Of each kind: none could have been closed later.
+    for kind in set(kinds):
+        of_kind = [bucket for bucket in plan if kinds[bucket[0]] == kind]
+        for bucket, following in itertools.pairwise(of_kind):
+            assert sum(sizes[i] for i in [*bucket, following[0]]) > bucket_bytes
+
+
+def test_every_public_name_of_horovod_is_there():
+    foreign = {"os", "tf", "warnings", "version"}
+    names = {
+        name
+        for name in vars(hvd)
+        if not name.startswith("_")
+        and name not in foreign
+        # Horovod's modules are reached by their own names, but elastic is used as hvd.elastic.
+        and (name == "elastic" or not isinstance(getattr(hvd, name), types.ModuleType))
+    }
+    ours = hvd_dbs.tensorflow
+    assert names - set(ours.__all__) == set()
+    assert set(ours.__all__) - names == {"weighted_allreduce"}
+    replaced = {"DistributedGradientTape", "DistributedOptimizer"}
+    for name in names - replaced:
+        assert getattr(ours, name) is getattr(hvd, name)
