@@ -23,7 +23,7 @@ import pytest
 
 from tests.jobs import mpirun, python, run_job
 
-_TIMEOUT = 240.0
+_TIMEOUT = 180.0
 
 
 def as_tests(
