@@ -17,7 +17,7 @@ _FAR_SIGMAS, _FAR_LEAST = 5.0, 0.08
 _TOOTH = 1.6
 """No curve is believed to jump by more than this factor from one batch size to a nearby one."""
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 5.0, 0.02
-_MOST_STEPS, _STEPS_AFTER_CHANGE = 100.0, 3.0
+_MOST_STEPS, _STEPS_AFTER_CHANGE = 60.0, 3.0
 _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
 _LINE_KEEP = 0.98
@@ -94,7 +94,7 @@ class VisitedPoints:
         scale = np.exp(np.where(changed, surprise, np.where(drifted, drift, 0.0)))
         counts = state["num_steps"]
         faded = np.minimum(counts, _STEPS_AFTER_CHANGE)
-        squared = np.minimum(surprise**2 / variance, 25 * state["noise"])
+        squared = np.minimum((surprise - state["drift"]) ** 2 / variance, 25 * state["noise"])
         noise = np.maximum(0.95 * state["noise"] + 0.05 * squared, 1e-10)
 
         new: ModelState = {
