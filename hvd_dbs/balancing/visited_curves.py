@@ -58,12 +58,13 @@ class VisitedCurves:
         ends = np.vstack([points[1:], np.full_like(points[:1], np.nan)])
         rise = np.vstack([times[1:], times[:1]]) - times
         inner = np.isfinite(ends)
+        far = np.where(inner, ends - 1, np.inf)
         slope = np.where(inner, np.maximum(rise / (ends - points), _FLAT), self.slope)
         first_slope = self._first_slope
         origin = np.maximum(times[0] - first_slope * points[0], _FLAT)
         return PiecewiseCurves(
             first=np.vstack([np.zeros_like(origin), np.where(is_point, points, np.inf)]),
-            last=np.vstack([points[0] - 1, np.where(inner, ends - 1, np.inf)]),
+            last=np.vstack([points[0] - 1, np.where(is_point, far, -np.inf)]),
             start=np.vstack([origin, times]),
             slope=np.vstack([first_slope, slope]),
         )
@@ -80,7 +81,7 @@ class VisitedCurves:
         first = np.vstack([plain.first[:1], plain.first[1:] + 1])
         start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
         gap = plain.last - plain.first + 1
-        trust = 1.0 - optimism * np.minimum(gap / _FULL_HOPE_GAP, 1.0)
+        trust = 1.0 - optimism * np.clip(gap / _FULL_HOPE_GAP, 0.0, 1.0)
         trust[0] = 1.0 - optimism
         return PiecewiseCurves(
             first=np.vstack([np.where(visited, self.points, np.inf), first]),
