@@ -9,6 +9,10 @@ from horovod.tensorflow.keras import (
     ProcessSet,
     Sum,
     add_process_set,
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
     ccl_built,
     cross_rank,
     cross_size,
@@ -26,6 +30,7 @@ from horovod.tensorflow.keras import (
     mpi_threads_supported,
     nccl_built,
     rank,
+    reducescatter,
     remove_process_set,
     rocm_built,
     shutdown,
@@ -37,4 +42,4 @@ from horovod.tensorflow.keras import (
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
 from hvd_dbs.keras import callbacks
-from hvd_dbs.keras.optimizer import DistributedOptimizer
+from hvd_dbs.keras.optimizer import DistributedOptimizer, load_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import horovod.tensorflow as hvd
@@ -67,14 +68,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     config = optimizer.get_config()
     if name is not None:
         config["name"] = name
-    base: Any = type(optimizer)
-    # The name and module of the class it extends, so that Keras saves it as that class.
-    derived: Any = type(
-        base.__name__,
-        (_Distributed, base),
-        {"__module__": base.__module__, "__doc__": base.__doc__},
-    )
-    distributed = derived.from_config(config)
+    distributed = _distributed_class(type(optimizer)).from_config(config)
     reducer = GradientReducer(
         balancer,
         compression=compression,
@@ -83,6 +77,51 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     )
     object.__setattr__(distributed, "_hvd_dbs_reducer", reducer)  # Nothing for Keras to track.
     return distributed
+
+
+def load_model(
+    filepath: str,
+    custom_optimizers: Sequence[type[keras.optimizers.Optimizer]] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    compression: Any = hvd.Compression.none,
+    legacy_opts: bool = False,
+    *,
+    balancer: Balancer | None = None,
+) -> keras.Model:
+    """Loads a saved Keras model and makes its optimizer distributed, with the state it had.
+
+    Args:
+        filepath: What `model.save` wrote.
+        custom_optimizers: Optimizer classes that Keras does not know.
+        custom_objects: Other objects that Keras does not know, by name.
+        compression: Horovod's compression for the way over the network.
+        legacy_opts: Kept for Horovod's signature.
+        balancer: Weighs each rank's gradient by its samples in the step; None: equal weights.
+
+    Raises:
+        ValueError: If the model was saved without an optimizer.
+    """
+    objects = {one.__name__: one for one in custom_optimizers or ()}
+    model = keras.saving.load_model(
+        filepath, custom_objects={**objects, **(custom_objects or {})} or None
+    )
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        raise ValueError(
+            f"{filepath} holds no optimizer. Load it with keras.saving.load_model and compile it "
+            f"with hvd.DistributedOptimizer."
+        )
+    # The model refers to this very object, and its variables hold the state.
+    optimizer.__class__ = _distributed_class(type(optimizer))
+    reducer = GradientReducer(balancer, compression=compression)
+    object.__setattr__(optimizer, "_hvd_dbs_reducer", reducer)
+    return model
+
+
+def _distributed_class(base: Any) -> Any:
+    """An optimizer class that reduces; of the same name and module, so that Keras saves it so."""
+    attributes = {"__module__": base.__module__, "__doc__": base.__doc__}
+    return type(base.__name__, (_Distributed, base), attributes)
 
 
 class _Distributed:

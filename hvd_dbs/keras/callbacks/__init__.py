@@ -1,11 +1,19 @@
 """Keras callbacks for Horovod jobs."""
 
+from hvd_dbs.keras.callbacks.best_model import BestModelCheckpoint
 from hvd_dbs.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from hvd_dbs.keras.callbacks.dynamic_batch_size import DynamicBatchSizeCallback
+from hvd_dbs.keras.callbacks.learning_rate import (
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+)
 from hvd_dbs.keras.callbacks.metric_average import MetricAverageCallback
 
 __all__ = [
+    "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "DynamicBatchSizeCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
     "MetricAverageCallback",
 ]

@@ -1,0 +1,98 @@
+"""Horovod's Keras interface on Keras 3. Run on 1 and 2 ranks."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import horovod.tensorflow.keras as stock
+import keras
+import numpy as np
+
+import hvd_dbs.keras as hvd
+from tests.mpi.problems import SEED, compile_model, fit, flat, images, model, sgd
+
+B = 16
+
+NOT_OURS = {"K", "inspect", "is_version_greater_equal_than", "keras", "tf", "version", "warnings"}
+LATER = {"elastic"}
+
+
+def check_every_public_name_of_horovod_is_here():
+    names = {name for name in dir(stock) if not name.startswith("_")} - NOT_OURS - LATER
+    assert names <= set(dir(hvd))
+    names = {name for name in dir(stock.callbacks) if name.endswith(("Callback", "Checkpoint"))}
+    assert names <= set(dir(hvd.callbacks))
+
+
+def check_operations_on_values():
+    ones, size = np.ones(3), hvd.size()
+    np.testing.assert_allclose(hvd.allreduce(ones * hvd.rank()), (size - 1) / 2)
+    assert hvd.allgather(ones).shape == (3 * size,)
+    np.testing.assert_allclose(hvd.broadcast(ones * hvd.rank(), 0), 0)
+
+
+def check_warm_up_reaches_the_learning_rate_in_the_last_step():
+    rates = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            rates.append(float(self.model.optimizer.learning_rate))
+
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    warm_up = hvd.callbacks.LearningRateWarmupCallback(0.4, warmup_epochs=2)
+    dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+    logs = fit(net, balancer, dataset, epochs=3, callbacks=[warm_up, Watch()]).history
+    size = hvd.size()
+    expected = [0.4 / size * ((i + 1) / 4 * (size - 1) / 2 + 1) for i in range(8)] + [0.4] * 4
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    np.testing.assert_allclose(logs["lr"][-1], 0.4, rtol=1e-6)
+
+
+def check_a_schedule_corrects_the_momentum():
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                self.before = self.model.optimizer.momentums[0].numpy()
+
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 0 and hasattr(self, "before"):
+                self.after = self.model.optimizer.momentums[0].numpy()
+
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    schedule = hvd.callbacks.LearningRateScheduleCallback(0.05, 0.5)
+    watch = Watch()
+    dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+    fit(net, balancer, dataset, epochs=2, callbacks=[schedule, watch])
+    np.testing.assert_allclose(watch.after, 0.5 * watch.before, rtol=1e-5)
+    np.testing.assert_allclose(float(net.optimizer.learning_rate), 0.025, rtol=1e-6)
+
+
+def check_a_loaded_model_trains_on_where_it_stood():
+    def train(net, epochs):
+        balancer = getattr(net.optimizer, "balancer", None)
+        dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+        fit(net, balancer, dataset, epochs=epochs)
+
+    straight = model()
+    compile_model(straight, sgd(hvd.Balancer(B, "even")))
+    train(straight, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "model.keras")
+        straight.save(path)
+        loaded = hvd.load_model(path, balancer=hvd.Balancer(B, "even"))
+    train(straight, 1)
+    train(loaded, 1)
+    np.testing.assert_allclose(flat(loaded), flat(straight), atol=1e-6)
+
+
+def check_xla_is_turned_off_before_the_first_step():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer), jit_compile=True)
+    fit(net, balancer, balancer.dataset(images(4 * B), shuffle_seed=SEED), epochs=1)
+    assert not net.jit_compile
