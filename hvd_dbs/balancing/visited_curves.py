@@ -23,11 +23,15 @@ class VisitedCurves:
         points: Batch sizes visited, ascending, NaN at the end, shape `[capacity, size]`.
         times: Seconds there, shape `[capacity, size]`.
         slope: Seconds per sample beyond the outermost points, shape `[size]`.
+        spread: Relative uncertainty of the time at the batch size in use, shape `[size]`.
+        suspect: Not 0 where the last time was far off and waits for another, shape `[size]`.
     """
 
     points: NDArray[np.float64]
     times: NDArray[np.float64]
     slope: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    suspect: NDArray[np.float64]
 
     @property
     def known(self) -> NDArray[np.bool_]:

@@ -17,11 +17,12 @@ _GAIN = 0.005
 _GAIN_GROWTH = 0.1
 _CALM_GAIN, _MOST_CALM = 0.0005, 20
 _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
-_MOST_RANKS_TO_TRY = 256
+_MOST_RANKS_TO_TRY = 32
 """With more, a trial's step is as long as the unluckiest rank makes it, so none is made."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _CALM_ROUNDS = 3
-STEPS_MOVING, STEPS_CALM = 5, 10
+STEPS_MOVING, STEPS_CALM, STEPS_SUSPECT = 5, 2, 1
+_NOISE_GAIN = 1.0
 
 
 class WorthTheSwitch:
@@ -58,9 +59,13 @@ class WorthTheSwitch:
             state = self.init()
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
+        visited = curves if isinstance(curves, VisitedCurves) else None
+        if visited is not None and state["changes"] == 0:
+            # The slowest of many equal ranks is slow by chance.
+            extreme = np.sqrt(2 * np.log(problem.current.size + 1))
+            gain += _NOISE_GAIN * extreme * float(np.median(visited.spread))
         target = now * (1 - gain)
 
-        visited = curves if isinstance(curves, VisitedCurves) else None
         tries = visited is not None and problem.current.size <= _MOST_RANKS_TO_TRY
         best, best_seconds = problem.current, now
         if visited is None:
@@ -95,10 +100,17 @@ class WorthTheSwitch:
             Proposal(
                 problem.current,
                 f"step {1000 * now:.1f} ms; no plan promises {gain:.1%} less",
-                STEPS_CALM if calm >= _CALM_ROUNDS else STEPS_MOVING,
+                _due(visited, calm),
             ),
             {**state, "calm": calm, "settled_seconds": settled},
         )
+
+
+def _due(visited: VisitedCurves | None, calm: int) -> int:
+    """Steps until the next decision where the plan is kept."""
+    if visited is not None and np.any(visited.suspect != 0):
+        return STEPS_SUSPECT
+    return STEPS_CALM if calm >= _CALM_ROUNDS else STEPS_MOVING
 
 
 def _solve(

@@ -13,7 +13,7 @@ from hvd_dbs.balancing.visited_curves import VisitedCurves
 
 _FIRST_NOISE = 0.03
 """Relative deviation of a single step, before anything is known of it."""
-_FAR_SIGMAS, _FAR_LEAST = 5.0, 0.08
+_FAR_SIGMAS, _FAR_LEAST = 4.0, 0.05
 _TOOTH = 1.6
 """No curve is believed to jump by more than this factor from one batch size to a nearby one."""
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 5.0, 0.02
@@ -28,10 +28,11 @@ class VisitedPoints:
 
     GPU curves are saw-teeth: a batch size can be much slower than the next smaller one, so a
     line through all points says little about any of them, and only what was visited is known.
-    The last `capacity` batch sizes are kept.
+    The last `capacity` batch sizes are kept. Where the start of communication is measured, a
+    time is Cannikin's f_i, so hidden communication is seen (`Measurement.finish_seconds`).
 
     A change of the rank's pace is told from a tooth by coming back: at a point known well, a
-    time that is far off (five deviations and 8 %) in two rounds running is another pace, and so
+    time that is far off (four deviations and 5 %) in two rounds running is another pace, and so
     is a time at a new point that no tooth explains (a factor of 1.6 beyond a larger or smaller
     point's time). Then all points are scaled by what was seen and count little from then on.
     Small differences in the same direction add up and scale the points likewise (drift). A
@@ -50,7 +51,7 @@ class VisitedPoints:
         if capacity < 2:
             raise ValueError(f"capacity={capacity} must be at least 2 batch sizes.")
         self.capacity = capacity
-        self.record_size = 2 * capacity + 1
+        self.record_size = 2 * capacity + 3
 
     def init(self, num_rows: int) -> ModelState:
         """Nothing visited."""
@@ -70,7 +71,7 @@ class VisitedPoints:
 
     def update(self, state: ModelState, measurement: Measurement) -> ModelState:
         """Folds a round into the point of its batch size."""
-        usable, t = measurement.usable, measurement.busy_seconds
+        usable, t = measurement.usable, measurement.finish_seconds
         b, rows = measurement.batch_sizes, np.arange(len(t))
         steps = np.where(measurement.num_steps >= 1, measurement.num_steps, 1.0)
         is_here = state["batch_size"] == b[:, np.newaxis]
@@ -126,7 +127,7 @@ class VisitedPoints:
         return new
 
     def record(self, state: ModelState) -> NDArray[np.float64]:
-        """Points, their seconds, the slope beyond: shape `[rows, 2 * capacity + 1]`."""
+        """Points, their seconds, slope beyond, spread, suspicion: `[rows, 2 * capacity + 3]`."""
         points, times = state["batch_size"], state["seconds"]
         order = np.argsort(np.where(np.isfinite(points), points, np.inf), axis=1)
         points, times, counts = (
@@ -134,13 +135,16 @@ class VisitedPoints:
         )
         slope = _slope(points, times, counts, state)
         times = _drawn_to_line(points, times, counts, state)
-        return np.hstack([points, times, slope[:, np.newaxis]])
+        here = points == state["current"][:, np.newaxis]
+        steps = np.maximum(np.sum(np.where(here, counts, 0.0), axis=1), 1.0)
+        spread = np.sqrt(state["noise"] / steps)
+        return np.column_stack([points, times, slope, spread, state["suspect"] != 0])
 
     def curves(self, records: NDArray[np.float64]) -> VisitedCurves:
         """The curves through the points."""
         columns = np.ascontiguousarray(records.T)
-        points, times = np.split(columns[:-1], 2)
-        return VisitedCurves(points, times, columns[-1])
+        points, times = np.split(columns[:-3], 2)
+        return VisitedCurves(points, times, *columns[-3:])
 
 
 def _beyond_any_tooth(
