@@ -7,8 +7,6 @@ import keras
 
 from hvd_dbs.keras.xla import turn_off_xla
 
-from hvd_dbs.keras.xla import turn_off_xla
-
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives all ranks the model and optimizer of one rank, before the first step.
@@ -27,7 +25,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Broadcasts weights and optimizer state."""
-        turn_off_xla(self.model)
         turn_off_xla(self.model)
         optimizer = self.model.optimizer
         if not optimizer.built:

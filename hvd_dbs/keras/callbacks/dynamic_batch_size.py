@@ -10,7 +10,6 @@ import tensorflow as tf
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.step_file import StepFile
 from hvd_dbs.keras.xla import turn_off_xla
-from hvd_dbs.keras.xla import turn_off_xla
 
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
@@ -39,7 +38,6 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         except (ValueError, RuntimeError) as caught:
             error = caught
         job.raise_together(self._balancer.collective, error)
-        turn_off_xla(self.model)
         turn_off_xla(self.model)
         self._loop.begin_training(self.model.steps_per_execution)
 

@@ -74,7 +74,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if self.staircase and batch == 0:
             self._set_learning_rate(self._epoch)
         elif not self.staircase:
-            self._set_learning_rate(self._epoch + batch / self.steps_per_epoch)
+            self._set_learning_rate(self._epoch + batch / (self.steps_per_epoch or 1))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the learning rate to the logs, as `lr`."""
@@ -119,7 +119,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     ) -> None:
         def multiplier(epoch: float) -> float:
             # One step on, so that the last step of the warm-up has the full learning rate.
-            epoch += 1.0 / float(self.steps_per_epoch or 1)
+            epoch += 1 / (self.steps_per_epoch or 1)
             return 1.0 / hvd.size() * (epoch * (hvd.size() - 1) / warmup_epochs + 1)
 
         super().__init__(
