@@ -11,6 +11,7 @@ from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
 from hvd_dbs.balancing.measurement import typical_seconds
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import decide_together
+from hvd_dbs.cluster.host_load import HostLoad
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
@@ -39,6 +40,7 @@ class TrainingLoop:
         self._collective = collective
         self._controller = controller
         self._samples = StepSamples()
+        self._host_load = HostLoad()
         self._index_stage: IndexStage | None = None
         self._epoch = 0
         self._steps_done = 0
@@ -59,6 +61,8 @@ class TrainingLoop:
         """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
         self._steps_in_call = steps_in_call
         self._steps_in_round = 0
+        if self._within_epochs:
+            self._host_load.start()
         self._stage.begin_training(self._controller.plan.batch_sizes)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -92,6 +96,7 @@ class TrainingLoop:
 
     def end_training(self) -> None:
         """A `fit` is over."""
+        self._host_load.stop()
         self._stage.end_training(self._controller.plan.batch_sizes)
 
     def samples_in_step(self, step: int) -> int:
@@ -159,10 +164,13 @@ class TrainingLoop:
         # Kernels tune themselves in the first steps of a batch size: they are not its pace.
         is_new = not chosen.all() or np.isnan(times.busy_seconds[:1]).any()
         busy_seconds = times.busy_seconds[chosen]
+        load = self._host_load.latest()
         return Measurement.of(
             [batch_size],
             [typical_seconds(busy_seconds, warmup=2 if is_new else 0)],
             num_steps=[float(np.isfinite(busy_seconds).sum())],
+            cpu_load=[load.cpu],
+            memory_load=[load.memory],
         )
 
     def _log(self, before: Plan, decision: Decision) -> None:
