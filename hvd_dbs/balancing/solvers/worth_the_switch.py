@@ -18,11 +18,10 @@ _GAIN_GROWTH = 0.1
 _CALM_GAIN, _MOST_CALM = 0.0005, 20
 _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
 _MOST_RANKS_TO_TRY = 32
-"""With more, a trial's step is as long as the unluckiest rank makes it, so none is made."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
-_CALM_ROUNDS = 3
-STEPS_MOVING, STEPS_CALM, STEPS_SUSPECT = 5, 2, 1
 _NOISE_GAIN = 1.0
+_CALM_ROUNDS, _IDLE_ROUNDS = 3, 50
+STEPS_MOVING, STEPS_CALM, STEPS_IDLE, STEPS_SUSPECT = 5, 2, 5, 1
 
 
 class WorthTheSwitch:
@@ -31,16 +30,23 @@ class WorthTheSwitch:
     Three plans are candidates, in this order:
 
     1. *Trial*: the best plan if each batch size not visited yet were faster than the curves say,
-       by 6 % at first and by less after each trial. A trial visits a new point, so its hope is
-       used up; trials end by themselves.
+       by 10 % at first and by less after each trial. A trial visits a new point, so its hope is
+       used up; trials end by themselves. Jobs of over 32 ranks make none: with so many, a trial's
+       step is as long as the unluckiest rank makes it.
     2. *Move*: the best plan as the curves say.
     3. *Round numbers*: up to three times, the best plan if multiples of 16 close to the batch
        sizes in use were 20 % faster, as they are where kernels work in tiles.
 
     Each has to promise more than the plan in force by a gain that starts at 0.5 %, grows with
     every change made and with the rounds that the plan has lasted, so noise cannot keep plans
-    moving. When the step time turns out another than the one settled at (over 5 %), the machines
+    moving; before the first change it also exceeds what the slowest of equal ranks shows by
+    chance. When the step time turns out another than the one settled at (over 5 %), the machines
     have changed and all this starts again.
+
+    It wants to be asked again after five steps while plans change, so that a new batch size has
+    settled in, after two when they do not, so that a change of the machines is seen soon (after
+    five when they have not for long), and after one when a rank's time was so far off that the
+    next one tells an outlier from a change.
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
@@ -110,7 +116,9 @@ def _due(visited: VisitedCurves | None, calm: int) -> int:
     """Steps until the next decision where the plan is kept."""
     if visited is not None and np.any(visited.suspect != 0):
         return STEPS_SUSPECT
-    return STEPS_CALM if calm >= _CALM_ROUNDS else STEPS_MOVING
+    if calm < _CALM_ROUNDS:
+        return STEPS_MOVING
+    return STEPS_CALM if calm < _IDLE_ROUNDS else STEPS_IDLE
 
 
 def _solve(

@@ -120,21 +120,47 @@ def test_equal_machines_stay_even():
     assert over[-1] <= 1.03 * 0.036 and np.mean(over) <= 1.03 * 0.036
 
 
-def test_decides_less_often_when_calm():
+def test_asks_again_soon_when_calm_and_at_once_when_in_doubt():
     rng = np.random.default_rng(3)
     controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
+    factors = np.array([1.0, 1.0, 2.0, 2.0])
     assert controller.steps_to_next == 5
-    trained(np.array([1.0, 1.0, 2.0, 2.0]), 40, controller, rng)
-    calm = controller.steps_to_next
-    assert calm > 5
-    trained(np.array([4.0, 1.0, 2.0, 2.0]), 3, controller, rng)
+    trained(factors, 40, controller, rng)
+    assert controller.steps_to_next == 2
+    trained(np.array([4.0, 1.0, 2.0, 2.0]), 1, controller, rng)
+    assert controller.steps_to_next == 1
+    trained(np.array([4.0, 1.0, 2.0, 2.0]), 1, controller, rng)
     assert controller.steps_to_next == 5
+    trained(np.array([4.0, 1.0, 2.0, 2.0]), 150, controller, rng)
+    assert controller.steps_to_next == 5
+
+
+def test_sees_communication_that_computing_does_not_hide():
+    """Rank 0 computes as fast as rank 1, but its communication takes longer."""
+    controller = Controller(strategies.adaptive(), 128, Bounds.of(2, 1), 2)
+    for _ in range(30):
+        samples = controller.plan.samples
+        busy = 0.001 * samples
+        measurement = Measurement.of(
+            samples,
+            busy,
+            num_steps=[5, 5],
+            first_bucket_seconds=0.5 * busy,
+            overlap_seconds=[0.05, 0.0],
+        )
+        controller.decide(controller.observe(measurement))
+    # max(b, b/2 + 50) = 128 - b at b = 52: 76 ms instead of 82 with an even split.
+    assert abs(controller.plan.batch_sizes[0] - 52) <= 3
 
 
 class TestWorthTheSwitch:
     def solve(self, points, times, current, **state):
         curves = VisitedCurves(
-            np.array(points, dtype=float).T, np.array(times).T, np.full(len(current), 0.001)
+            np.array(points, dtype=float).T,
+            np.array(times).T,
+            np.full(len(current), 0.001),
+            spread=np.zeros(len(current)),
+            suspect=np.zeros(len(current)),
         )
         total = sum(current)
         solver = WorthTheSwitch()
