@@ -1,7 +1,7 @@
 """The weighted allreduce against Horovod's own on the same tensors, all in one run.
 
     scripts/bench.sh op                      both layouts on 2 and on 4 ranks
-    mpirun -np 2 python -m benchmarks.op     on these ranks
+    mpirun -np 2 python -m benchmarks.op     one layout on these ranks
 
 Ways to the same sum take turns, step by step, so that whatever else the machine does hits them
 alike; a step's time is that of its slowest rank.
@@ -148,7 +148,7 @@ def table(seconds: dict) -> list[str]:
 def main() -> None:
     """Measures on the ranks that it is started on."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--layout", choices=LAYOUTS, default="resnet50")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument(
         "--bucket-mib",
@@ -166,26 +166,25 @@ def main() -> None:
     if native.agreed() is None:
         raise SystemExit(f"There is no native library to measure. {native.reason_for_absence()}")
     limits = [int(megabytes * 2**20) for megabytes in arguments.bucket_mib]
-    for layout in arguments.layouts:
-        shapes = list(LAYOUTS[layout]())
-        seconds = measure(shapes, limits, arguments.repeats)
-        if hvd.rank() != 0:
-            continue
-        millions = sum(int(np.prod(shape)) for shape in shapes) / 1e6
-        title = (
-            f"{layout}: {len(shapes)} tensors, {millions:.1f} million float32, {hvd.size()} ranks "
-            f"on {cores} cores, {arguments.repeats} repeats"
-        )
-        print("\n".join(["", title, "", *table(seconds)]), flush=True)
-        if arguments.json:
-            record = {
-                "layout": layout,
-                "ranks": hvd.size(),
-                "cores": cores,
-                "seconds": {name: times.tolist() for name, times in seconds.items()},
-            }
-            with arguments.json.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+    shapes = list(LAYOUTS[arguments.layout]())
+    seconds = measure(shapes, limits, arguments.repeats)
+    if hvd.rank() != 0:
+        return
+    millions = sum(int(np.prod(shape)) for shape in shapes) / 1e6
+    title = (
+        f"{arguments.layout}: {len(shapes)} tensors, {millions:.1f} million float32, {hvd.size()} "
+        f"ranks on {cores} cores, {arguments.repeats} repeats"
+    )
+    print("\n".join(["", title, "", *table(seconds)]), flush=True)
+    if arguments.json:
+        record = {
+            "layout": arguments.layout,
+            "ranks": hvd.size(),
+            "cores": cores,
+            "seconds": {name: times.tolist() for name, times in seconds.items()},
+        }
+        with arguments.json.open("a") as file:
+            file.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -11,9 +12,12 @@ import tensorflow as tf
 
 from hvd_dbs.ops.native import NativeLibrary
 
-DEFAULT_BUCKET_BYTES = 32 * 2**20
-"""Large enough for the network's full bandwidth, small enough to start before the last gradient
-and to stay in a cache between packing and summing; measured by benchmarks/op.py."""
+_HOROVOD_FUSION_BYTES = 128 * 2**20
+
+DEFAULT_BUCKET_BYTES = 24 * 2**20
+"""Measured by benchmarks/op.py. Large enough for the network's bandwidth; small enough to start
+before the last gradient, to be packed while another is summed, and for the C library to give the
+same memory again in each step (from 32 MiB on it asks for new pages, at the price of a copy)."""
 
 
 def weighted_means(
@@ -56,7 +60,7 @@ def weighted_means(
         bucket_bytes,
     )
     means: list[tf.Tensor | None] = [None] * len(tensors)
-    before: list[tf.Tensor] = []
+    sums: list[tf.Tensor] = []
     for number, positions in enumerate(plan):
         members = [order[position] for position in positions]
         wire = wires[members[0]]
@@ -69,8 +73,7 @@ def weighted_means(
             Wire=wire,
             with_weight=has_slot,
         )
-        # One after the other: Horovod would copy buckets that wait at the same time into one.
-        with tf.control_dependencies(before):
+        with tf.control_dependencies(_fusible_with(bucket, sums)):
             summed = hvd.allreduce(
                 bucket,
                 op=hvd.Sum,
@@ -79,7 +82,7 @@ def weighted_means(
                 # where sums of unlike tensors would go unnoticed.
                 name=f"{name}.{number}.{_digest(members, parts)}",
             )
-        before = [summed]
+        sums.append(summed)
         shapes = [part.shape for part in parts]
         all_known = all(shape.is_fully_defined() for shape in shapes)
         unpacked = library.ops.hvd_dbs_unpack(
@@ -94,6 +97,26 @@ def weighted_means(
         for i, value in zip(members, unpacked, strict=True):
             means[i] = value
     return means, total
+
+
+def _fusible_with(bucket: tf.Tensor, earlier: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The buckets after which this one is sent.
+
+    Horovod copies what waits at the same time into one buffer, up to a size. Buckets are that
+    buffer already, so those that fit into it together do not wait together.
+    """
+    threshold = int(os.environ.get("HOROVOD_FUSION_THRESHOLD", _HOROVOD_FUSION_BYTES))
+    return [
+        other
+        for other in earlier
+        if other.dtype == bucket.dtype
+        and (_num_bytes(other) or 0) + (_num_bytes(bucket) or 0) <= threshold
+    ]
+
+
+def _num_bytes(tensor: tf.Tensor) -> int | None:
+    num_elements = tensor.shape.num_elements()
+    return None if num_elements is None else num_elements * tensor.dtype.size
 
 
 def summed_weight(weight: tf.Tensor, process_set: hvd.ProcessSet, name: str) -> tf.Tensor:
