@@ -21,7 +21,7 @@ _MOST_RANKS_TO_TRY = 32
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _CALM_ROUNDS, _IDLE_ROUNDS = 3, 50
-STEPS_MOVING, STEPS_CALM, STEPS_IDLE, STEPS_SUSPECT = 5, 2, 5, 1
+STEPS_MOVING, STEPS_CALM, STEPS_IDLE = 1, 2, 5
 
 
 class WorthTheSwitch:
@@ -43,10 +43,9 @@ class WorthTheSwitch:
     chance. When the step time turns out another than the one settled at (over 5 %), the machines
     have changed and all this starts again.
 
-    It wants to be asked again after five steps while plans change, so that a new batch size has
-    settled in, after two when they do not, so that a change of the machines is seen soon (after
-    five when they have not for long), and after one when a rank's time was so far off that the
-    next one tells an outlier from a change.
+    It wants to be asked again after one step while plans change or a rank's time was so far off
+    that the next one tells an outlier from a change; after two when calm, so that a change of the
+    machines is seen soon; after five when nothing has happened for long.
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
@@ -115,7 +114,7 @@ class WorthTheSwitch:
 def _due(visited: VisitedCurves | None, calm: int) -> int:
     """Steps until the next decision where the plan is kept."""
     if visited is not None and np.any(visited.suspect != 0):
-        return STEPS_SUSPECT
+        return STEPS_MOVING
     if calm < _CALM_ROUNDS:
         return STEPS_MOVING
     return STEPS_CALM if calm < _IDLE_ROUNDS else STEPS_IDLE
