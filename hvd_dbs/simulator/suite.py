@@ -29,7 +29,7 @@ DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
 
 def num_steps(size: int) -> int:
     """Steps of a suite run: fewer with many ranks, so that the suite takes minutes."""
-    return 400 if size <= 256 else 300 if size <= 4096 else 80
+    return 400 if size <= 256 else 300 if size <= 4096 else 160
 
 
 def static_speeds(size: int) -> Scenario:
@@ -178,7 +178,7 @@ def dbs_paper(size: int) -> Scenario:
     random = np.random.default_rng(size)
     steps, spells = num_steps(size), []
     for start in range(STEPS_PER_EPOCH, steps, STEPS_PER_EPOCH):
-        if random.random() < 0.25:
+        if start == STEPS_PER_EPOCH or random.random() < 0.25:
             length = STEPS_PER_EPOCH * int(random.integers(4, 9))
             spells.append(
                 Neighbour(
