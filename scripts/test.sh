@@ -21,6 +21,7 @@ check "ruff format" ruff format --check .
 check "mypy" mypy
 mapfile -d '' shell_scripts < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/*' \) -print0)
 check "shellcheck" shellcheck --external-sources "${shell_scripts[@]}"
+check "native core" scripts/test_native.sh
 
 echo "== pytest"
 status=0
