@@ -63,7 +63,10 @@ def cuda_compiler() -> str | None:
         raise SystemExit(f"HVD_DBS_CUDA={mode!r} is unknown. Use auto, 1 or 0.")
     if mode == "0":
         return None
-    nvcc = find_tool(os.environ.get("NVCC", "nvcc")) or shutil.which("/usr/local/cuda/bin/nvcc")
+    if "NVCC" in os.environ:
+        nvcc = find_tool(os.environ["NVCC"])
+    else:
+        nvcc = find_tool("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
     if nvcc is None and mode == "1":
         raise CompileError(
             "HVD_DBS_CUDA=1 but there is no nvcc: install the CUDA toolkit or set NVCC"

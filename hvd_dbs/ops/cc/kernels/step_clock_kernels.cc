@@ -32,7 +32,7 @@ class StepClockOp : public OpKernel {
   bool IsExpensive() override { return false; }
 
  protected:
-  std::shared_ptr<const TimeMark> Now(OpKernelContext* context) const {
+  std::shared_ptr<const TimeMark> Now([[maybe_unused]] OpKernelContext* context) const {
 #ifdef HVD_DBS_WITH_CUDA
     if (on_gpu_) return MarkStream(context->eigen_gpu_device().stream());
 #endif
