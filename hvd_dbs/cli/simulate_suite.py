@@ -101,7 +101,7 @@ def _lines(
     errors = [entry["figures"]["largest_sum_error"] for case in cases for entry in results[case]]
     yield ""
     yield f"{len(errors)} runs; largest |sum(b) - B|: {max(errors)}"
-    if "adaptive" in names:
+    if "adaptive" in names and len(names) > 1:
         yield f"adaptive is not the best in {len(behind)} of {len(cases)} cases"
         yield from (f"  {line}" for line in behind)
 

@@ -29,7 +29,7 @@ DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
 
 def num_steps(size: int) -> int:
     """Steps of a suite run: fewer with many ranks, so that the suite takes minutes."""
-    return 400 if size <= 256 else 300 if size <= 4096 else 160
+    return 400 if size <= 256 else 300 if size <= 4096 else 80
 
 
 def static_speeds(size: int) -> Scenario:
