@@ -49,7 +49,7 @@ HVD_DBS_HOST_DEVICE inline float ToFloat(Half value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const uint32_t rest = static_cast<uint32_t>(value.bits & 0x7fffu) << 13;
   const uint32_t exponent = rest & 0x0f800000u;
-  // A subnormal is a multiple of 2^-24; taking the implicit one away makes the hardware normalise it.
+  // A subnormal is a multiple of 2^-24; taking the implicit one away normalises it in hardware.
   const float subnormal = internal::FloatOf(rest + 0x38800000u) - internal::FloatOf(0x38800000u);
   const uint32_t normal = rest + (exponent == 0x0f800000u ? 0x70000000u : 0x38000000u);
   const uint32_t magnitude = exponent == 0 ? internal::BitsOf(subnormal) : normal;

@@ -61,7 +61,7 @@ __device__ int FindTensor(const TensorTable<Pointer>& table, uint32_t unit, int 
 // place in the tensor, `count` the tensor's elements, `vector` the place in the bucket.
 //
 // A block takes consecutive vectors whatever they belong to, so it does not matter whether they
-// are of one huge tensor or of hundreds of tiny ones. Most blocks lie in one tensor and search once.
+// are of one huge tensor or of hundreds of tiny ones. Most blocks lie in one tensor: one search.
 template <typename Element, typename Wire, typename Pointer, typename Move>
 __device__ void ForEachVector(const TensorTable<Pointer>& table, const Move& move) {
   using G = Geometry<Element, Wire>;

@@ -49,7 +49,7 @@ class UnpackOp : public OpKernel {
     const bool with_weight = total.size() == 0;
     const BucketLayout layout(std::move(counts), sizeof(Wire), with_weight);
     OP_REQUIRES(context, bucket.NumElements() == layout.length(),
-                absl::InvalidArgumentError("HvdDbsUnpack: the bucket was packed for other shapes."));
+                absl::InvalidArgumentError("HvdDbsUnpack: bucket was packed for other shapes."));
 
     // Tensors of the bucket's own type stay where they are: in the bucket, or in a copy of it
     // where somebody else reads the bucket and the values are not yet what they shall be.
