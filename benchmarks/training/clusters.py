@@ -1,0 +1,111 @@
+"""The emulated clusters, the strategies that are compared, and how long each is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PLAIN = "plain Horovod"
+STATIC = "best static"
+DYNAMIC = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive")
+STRATEGIES = (PLAIN, "even", STATIC, *DYNAMIC)
+FEW_STRATEGIES = (PLAIN, STATIC, "dbs", "adaptive")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Ranks of this machine and how fast each one is.
+
+    Attributes:
+        speeds: Share of a core, by rank.
+        neighbour_of: Rank on whose core a busy process starts and stops; None: there is none.
+    """
+
+    speeds: tuple[float, ...]
+    neighbour_of: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.speeds)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether an even split is the best at all times."""
+        return len(set(self.speeds)) == 1 and self.neighbour_of is None
+
+    def strategies(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of `wanted` that say something here, in the order of `STRATEGIES`.
+
+        Our own even split tells what our parts cost where nothing is to be gained; elsewhere
+        plain Horovod stands for it. On equal ranks the even split is the best static one.
+        """
+        left_out = STATIC if self.is_equal else "even"
+        return tuple(name for name in STRATEGIES if name in wanted and name != left_out)
+
+
+CLUSTERS = {
+    "equal": Cluster((1, 1, 1, 1)),
+    "mixed": Cluster((1, 1, 0.5, 0.25)),
+    "pair": Cluster((1, 0.3)),
+    "three": Cluster((1, 0.7, 0.4)),
+    "neighbour": Cluster((1, 1, 1, 1), neighbour_of=1),
+    "straggler": Cluster((1, 1, 1, 0.1)),
+    "equal_pair": Cluster((1, 1)),
+    "neighbour_pair": Cluster((1, 1), neighbour_of=1),
+}
+REPORTED = ("equal", "mixed", "pair", "three", "neighbour", "straggler")
+QUICK = ("equal_pair", "pair")
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long each part of a job is.
+
+    Attributes:
+        rounds: Interleaved rounds; in each every strategy trains for an epoch.
+        steps: Steps of an epoch.
+        start_epochs: Epochs of each strategy's start, from an even split on.
+        overhead_rounds: Further rounds on equal ranks, of what is compared to 1 % there.
+        curve_seconds: For each point of the ranks' time curves, in each round.
+        searches: Moves of the search for the best static split.
+    """
+
+    rounds: int = 5
+    steps: int = 12
+    start_epochs: int = 4
+    overhead_rounds: int = 12
+    curve_seconds: float = 0.5
+    searches: int = 6
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.steps < 8 or self.start_epochs < 1:
+            raise ValueError(
+                f"{self} is too short to say anything; expected rounds >= 1, steps >= 8, "
+                f"start_epochs >= 1."
+            )
+
+    @property
+    def cycle(self) -> Cycle:
+        """Where in a cycle the neighbour starts and stops."""
+        return Cycle(self.steps // 4, 2 * self.steps + 3 * self.steps // 4, 5)
+
+    def plain_steps(self, cluster: Cluster) -> int:
+        """Steps of an epoch of plain Horovod: fewer where they are long."""
+        if cluster.is_equal or cluster.neighbour_of is not None:
+            return self.steps
+        return max(6, self.steps // 2)
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """A round with a neighbour: calm, busy, calm again.
+
+    Attributes:
+        begin: Steps until the neighbour starts.
+        end: Steps until it stops.
+        num_epochs: Epochs of the cycle.
+    """
+
+    begin: int
+    end: int
+    num_epochs: int
