@@ -12,8 +12,10 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import os
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +25,8 @@ import pytest
 
 from tests.jobs import mpirun, python, run_job
 
-_TIMEOUT = 180.0
+_TIMEOUT = 300.0
+_PATIENCE = 30.0
 
 
 def as_tests(
@@ -80,8 +83,13 @@ def _main(module_name: str, report: Path) -> None:
             pass
         except BaseException:
             failure = traceback.format_exc()
-            print(f"{name}: {failure}", file=sys.stderr, flush=True)  # Others may hang now.
+            print(f"{name}: {failure}", file=sys.stderr, flush=True)
+        # Ranks that did not fail may be waiting for this one in the middle of the check.
+        patience = threading.Timer(_PATIENCE, os._exit, [1])
+        if failure:
+            patience.start()
         texts = job.allgather_text(collective, failure)
+        patience.cancel()
         if collective.rank == 0:
             found = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(texts) if text)
             with report.open("a") as file:

@@ -1,0 +1,38 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import re
+
+from tests.jobs import REPOSITORY, python, run_job
+
+README = (REPOSITORY / "README.md").read_text()
+
+PROLOGUE = """
+import keras, numpy
+images = numpy.random.default_rng(0).normal(size=(1200, 8)).astype("float32")
+labels = numpy.arange(1200) % 3
+augment = lambda x, y: (x, y)
+model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
+"""
+
+
+def test_the_three_lines_run():
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    assert code.count("# hvd_dbs: ") == 3
+    loss = "keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
+    job = run_job(python("-c", PROLOGUE + code.replace("loss=...", f"loss={loss}")), timeout=120)
+    assert job.exit_code == 0, job.output[-3000:]
+    assert "Epoch 10/10" in job.output
+
+
+def test_every_strategy_is_in_the_table():
+    from hvd_dbs.balancing import strategies
+
+    rows = re.findall(r"^\| `(\w+)`", README, re.MULTILINE)
+    assert set(strategies.PRESETS) <= set(rows)
+
+
+def test_every_file_it_names_exists():
+    for name in re.findall(r"`((?:docs|examples|scripts|tests)/[\w./]+)`", README):
+        assert (REPOSITORY / name).exists(), name
