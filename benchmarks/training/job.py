@@ -10,6 +10,7 @@ import dataclasses
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,6 +92,7 @@ class Job:
         self._pipe = pipe
         self._neighbour: RemoteNeighbour | None = None
         self._found: dict[str, Any] = {}
+        self._began = time.monotonic()
 
     def run(self) -> dict[str, Any]:
         """Everything measured, as plain data; times are rank 0's."""
@@ -121,6 +123,7 @@ class Job:
                 plans[name].append(self._trainers[name].batch_sizes)
             self._measure_curves(measured)
         overhead = self._overhead_rounds()
+        self._say("done")
         busy: dict[str, Any] = {}
         for name, trainer in self._trainers.items():
             if isinstance(trainer, BalancedTrainer):
@@ -208,7 +211,7 @@ class Job:
 
     def _say(self, text: str) -> None:
         if self._collective.rank == 0:
-            print(f"  {text}", flush=True)
+            print(f"  {time.monotonic() - self._began:4.0f} s: {text}", flush=True)
 
 
 def _rotated(names: list[str], by: int) -> list[str]:
@@ -249,6 +252,10 @@ def main() -> None:
             "lengths": dataclasses.asdict(lengths),
         }
         options.json.write_text(json.dumps({**head, **measured}) + "\n")
+    hvd.shutdown()
+    # Taking all the graphs apart would last a minute on a rank that is throttled.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
