@@ -8,6 +8,8 @@ PLAIN = "plain Horovod"
 STATIC = "best static"
 DYNAMIC = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive")
 STRATEGIES = (PLAIN, "even", STATIC, *DYNAMIC)
+SEEDS = ("dbs", "adaptive")
+"""Strategies whose first plans are tried as static ones too."""
 FEW_STRATEGIES = (PLAIN, STATIC, "dbs", "adaptive")
 
 

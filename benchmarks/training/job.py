@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 import hvd_dbs.keras as hvd
 from benchmarks.training import rank_curves, static_search
-from benchmarks.training.clusters import CLUSTERS, PLAIN, STATIC, STRATEGIES, Cluster, Lengths
+from benchmarks.training.clusters import (
+    CLUSTERS,
+    PLAIN,
+    SEEDS,
+    STATIC,
+    STRATEGIES,
+    Cluster,
+    Lengths,
+)
 from benchmarks.training.curve_measurement import CurveMeasurement
 from benchmarks.training.models import TASKS
 from benchmarks.training.neighbour import RemoteNeighbour
@@ -103,16 +111,16 @@ class Job:
         self._say("time curves")
         self._curves.choose_points()
         measured: dict[str, list[Any]] = {"calm": [], "busy": []}
+        starts: dict[str, list[float]] = {}
+        for name, trainer in self._trainers.items():
+            if isinstance(trainer, BalancedTrainer) and name != STATIC:
+                self._say(f"{name}: start")
+                starts[name] = trainer.run(self._lengths.start_epochs).tolist()
         self._measure_curves(measured)
         if STATIC in self._trainers:
             self._search(measured)
-        starts: dict[str, list[float]] = {}
-        for name, trainer in self._trainers.items():
+        for trainer in self._trainers.values():
             if isinstance(trainer, BalancedTrainer):
-                if name != STATIC:
-                    trainer.reset()
-                    self._say(f"{name}: start")
-                    starts[name] = trainer.run(self._lengths.start_epochs).tolist()
                 trainer.forget()
         rounds: dict[str, list[list[float]]] = {name: [] for name in self._trainers}
         plans: dict[str, list[Any]] = {name: [] for name in self._trainers}
@@ -177,7 +185,9 @@ class Job:
 
         calm = self._table(measured["calm"][-1])
         if self._neighbour is None:
-            plan, seconds = static_search.search(trial, calm, self._lengths.searches)
+            found = [t.batch_sizes for n, t in self._trainers.items() if n in SEEDS]
+            seeds = [tuple(batch_sizes) for batch_sizes in found if batch_sizes is not None]
+            plan, seconds = static_search.search(trial, calm, self._lengths.searches, seeds)
         else:
             plans = static_search.compromises(calm, self._table(measured["busy"][-1]))
             seconds = {plan: [trial(plan)[0]] for plan in plans}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +35,21 @@ def corrected(
 
 
 def search(
-    trial: Trial, curves: NDArray[np.float64], num_moves: int, finalists: int = 3
+    trial: Trial,
+    curves: NDArray[np.float64],
+    num_moves: int,
+    seeds: Sequence[Batches] = (),
+    finalists: int = 3,
 ) -> tuple[Batches, dict[Batches, list[float]]]:
-    """Walks from the curves' best plan to the best of its neighbours.
+    """Walks from the best of some plans to the best of its neighbours.
 
     The same on all ranks if `trial` returns the same on all ranks.
 
     Args:
         trial: Trains for some steps.
         curves: Seconds at each batch size, shape `[size, B + 1]`.
-        num_moves: Plans to try after the first.
+        num_moves: Plans to try after the first ones.
+        seeds: Plans to begin with besides the best one by the curves.
         finalists: How many of the best are tried again, twice and in turns, before one wins.
 
     Returns:
@@ -61,7 +66,8 @@ def search(
     def ranking() -> list[Batches]:
         return sorted(seconds, key=lambda plan: float(np.median(seconds[plan])))
 
-    attempt(rank_curves.best_plan(curves))
+    for plan in dict.fromkeys([rank_curves.best_plan(curves), *seeds]):
+        attempt(plan)
     for _ in range(num_moves):
         best = ranking()[0]
         fresh = [plan for plan in neighbours(best, busy[best], curves) if plan not in seconds]
