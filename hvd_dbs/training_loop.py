@@ -152,7 +152,7 @@ class TrainingLoop:
             if first < self.num_steps:
                 self._samples.change(first, *self._full_and_last(decision.plan.batch_sizes))
             if self._controller.strategy.every == "automatic":
-                # Starts with the second step of the new plan: in its first, kernels tune themselves.
+                # From the second step of the new plan: in its first, kernels tune themselves.
                 self._steps_in_round = self._steps_done - first - 1
         self._log(before, decision)
 
