@@ -76,8 +76,8 @@ class Lengths:
     steps: int = 12
     start_epochs: int = 4
     overhead_rounds: int = 12
-    curve_seconds: float = 0.5
-    searches: int = 6
+    curve_seconds: float = 0.4
+    searches: int = 5
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.steps < 8 or self.start_epochs < 1:
@@ -89,7 +89,7 @@ class Lengths:
     @property
     def cycle(self) -> Cycle:
         """Where in a cycle the neighbour starts and stops."""
-        return Cycle(self.steps // 4, 2 * self.steps + 3 * self.steps // 4, 5)
+        return Cycle(self.steps // 4, 2 * self.steps + self.steps // 4, 4)
 
     def plain_steps(self, cluster: Cluster) -> int:
         """Steps of an epoch of plain Horovod: fewer where they are long."""

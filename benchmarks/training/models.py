@@ -115,7 +115,7 @@ def _transformer() -> keras.Model:
 
 
 TASKS = {
-    "digits": Task(96, 0.9, lambda: keras_digits.make_model((32, 32, 1)), _digits),
+    "digits": Task(80, 0.9, lambda: keras_digits.make_model((32, 32, 1)), _digits),
     "residual": Task(80, 0.9, _residual_net, _pictures),
     "embedding": Task(128, 0.0, _embedding_net, _words(128, 20_000)),
     "transformer": Task(96, 0.9, _transformer, _words(64, 1_000)),
