@@ -19,8 +19,8 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _LOGGER = logging.getLogger(__name__)
 
-FIRST_ROUND_STEPS = 5
-"""Steps of a round where the cadence is "automatic" and nobody has asked for another number."""
+FIRST_ROUND_STEPS = 3
+"""Steps of the first round where decisions say when the next one is due."""
 
 MOST_SPEED_RATIO = 1e5
 """Ranks of one job that seem to differ by more than this were not measured but miscounted."""
@@ -192,7 +192,7 @@ class Controller:
 
     def _due(self, wish: int | None) -> int | None:
         """Steps until the next decision; None where an epoch's end, or nothing, brings it."""
-        if self.strategy.every == "automatic":
+        if self.strategy.every in ("automatic", "continuous"):
             return FIRST_ROUND_STEPS if wish is None else wish
         return self.strategy.every if isinstance(self.strategy.every, int) else None
 

@@ -118,7 +118,7 @@ class Decision:
         predicted_seconds: Predicted step time of the plan before and of this one; NaN if unknown.
         warning: Whether something is wrong that the user should know of.
         steps_to_next: Steps until the next decision, where the strategy's cadence is
-            "automatic"; None where it is fixed.
+            "automatic" or "continuous"; None where it is fixed.
     """
 
     plan: Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,14 +24,20 @@ class VisitedCurves:
         times: Seconds there, shape `[capacity, size]`.
         slope: Seconds per sample beyond the outermost points, shape `[size]`.
         spread: Relative uncertainty of the time at the batch size in use, shape `[size]`.
-        suspect: Not 0 where the last time was far off and waits for another, shape `[size]`.
+        unrest: 1 where the last time was far off and waits for another, 2 where the pace is another
+            one since the last round, else 0; shape `[size]`.
+        slower: Log of how much slower than usual the rank is, at least 0, shape `[size]`.
+        growth: Batch sizes beyond this many times the largest visited one are not asked for, where
+            more than one was visited; inf for no such limit.
     """
 
     points: NDArray[np.float64]
     times: NDArray[np.float64]
     slope: NDArray[np.float64]
     spread: NDArray[np.float64]
-    suspect: NDArray[np.float64]
+    unrest: NDArray[np.float64]
+    slower: NDArray[np.float64]
+    growth: float = np.inf
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -55,6 +61,10 @@ class VisitedCurves:
         slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
         return np.asarray(y + slope * (batch_sizes - x))
 
+    def scaled(self, factors: NDArray[np.float64]) -> VisitedCurves:
+        """The curves of ranks that take `factors` times as long, shape `[size]`."""
+        return replace(self, times=self.times * factors, slope=self.slope * factors)
+
     def expected(self) -> PiecewiseCurves:
         """The same curves in pieces, each from a visited point to the next."""
         points, times = self.points, self.times
@@ -62,7 +72,11 @@ class VisitedCurves:
         ends = np.vstack([points[1:], np.full_like(points[:1], np.nan)])
         rise = np.vstack([times[1:], times[:1]]) - times
         inner = np.isfinite(ends)
-        far = np.where(inner, ends - 1, np.inf)
+        open_end = np.full_like(points, np.inf)
+        if np.isfinite(self.growth):
+            limit = np.ceil(self.growth * points) + 1
+            open_end = np.where(np.isfinite(points[1]), limit, np.inf)
+        far = np.where(inner, ends - 1, open_end)
         slope = np.where(inner, np.maximum(rise / (ends - points), _FLAT), self.slope)
         first_slope = self._first_slope
         origin = np.maximum(times[0] - first_slope * points[0], _FLAT)

@@ -17,6 +17,9 @@ from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
 
 _MOST_HALVINGS = 100
 _ACCURACY = 1e-12
+_LARGE, _LARGE_ACCURACY = 131072, 1e-4
+"""With global batches of more units, a step is as good as the best one within this accuracy: what
+is too much is given back all the same."""
 _TO_THE_LEAST = 4096
 """Batches of up to so many units are searched to the end where curves have holes."""
 
@@ -102,7 +105,8 @@ def _without_the_bound(
     """
     caps, low = bracket.caps(), bracket.low
     rows = np.arange(caps.size)
-    while int(caps.sum()) > total:
+    spare = 0 if total <= _LARGE else total // 1000
+    while int(caps.sum()) > total + spare:
         part, part_grid = inverse.take(rows), grid.take(rows)
         free = part.units_within(low, part_grid) >= part_grid.low
         left = total - int(caps.sum()) + int(caps[rows[free]].sum())
@@ -141,6 +145,7 @@ class _Bracket:
             curves = curves.narrow(self.low, self.deadline, grid)
         self._curves, self._grid, self._total = curves, grid, total
         self._rows = np.arange(grid.low.size)
+        self._large = total > _LARGE
         self._caps_low = grid.low - 1
         if self.low > 0:
             self._caps_low = curves.units_within(self.low, grid)
@@ -162,13 +167,17 @@ class _Bracket:
         settled = 0
         for attempt in range(_MOST_HALVINGS):
             above = settled + int(self._caps.sum()) - self._total
-            if above <= 0 or self.deadline - self.low <= _ACCURACY * self.deadline:
+            accuracy = _LARGE_ACCURACY if self._large else _ACCURACY
+            if above <= 0 or self.deadline - self.low <= accuracy * self.deadline:
                 break
             below = settled + int(np.maximum(self._caps_low, 0).sum()) - self._total
             # The sum of caps is nearly a line: aim at its zero, but halve every third time.
             part = -below / (above - below) if attempt % 3 and above > below else 0.5
             deadline = self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
             caps = self._curves.units_within(deadline, self._grid)
+            if self._large:
+                # A rank that is late with its fewest samples does them; the others go on.
+                caps = np.maximum(caps, self._grid.low)
             # Ranks that are settled meet every deadline that is left.
             if bool(np.all(caps >= self._grid.low)) and settled + int(caps.sum()) >= self._total:
                 self.deadline, self._caps = deadline, caps

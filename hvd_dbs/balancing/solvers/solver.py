@@ -20,7 +20,7 @@ class Proposal:
         plan: The plan to use from now on.
         reason: What only the solver knows: why it keeps the plan, what it holds back. May be "".
         steps_to_next: Steps after which it wants to be asked again; None: no wish. Heard where
-            the strategy's cadence is "automatic".
+            the strategy's cadence is "automatic" or "continuous".
     """
 
     plan: Plan

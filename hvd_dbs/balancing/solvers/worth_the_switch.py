@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Plan, Problem
+from hvd_dbs.balancing.solvers.chance import equal_by_chance, plainly_unequal
 from hvd_dbs.balancing.solvers.equal_finish import can_finish, equal_finish
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
@@ -20,8 +23,10 @@ _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
 _MOST_RANKS_TO_TRY = 32
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
-_CALM_ROUNDS, _IDLE_ROUNDS = 3, 50
-STEPS_MOVING, STEPS_CALM, STEPS_IDLE = 1, 2, 5
+_MOST_GROWTH = 1.3
+_ROUNDS_OF_UNREST, _ROUNDS_TO_KNOW_NOISE = 5, 4
+_RISK_WEIGHT, _RISK_FACTOR, _LEAST_RISK = 0.05, 1.5, 0.1
+_REST, STEPS_MOVING, STEPS_IDLE = 15, 1, 20
 
 
 class WorthTheSwitch:
@@ -39,43 +44,72 @@ class WorthTheSwitch:
 
     Each has to promise more than the plan in force by a gain that starts at 0.5 %, grows with
     every change made and with the rounds that the plan has lasted, so noise cannot keep plans
-    moving; before the first change it also exceeds what the slowest of equal ranks shows by
-    chance. When the step time turns out another than the one settled at (over 5 %), the machines
-    have changed and all this starts again.
+    moving. Nothing moves where the ranks differ no more than noise explains (`chance`). When a
+    rank's pace or the step time turns out another (over 5 %), the machines have changed and the
+    gain starts again. Where steps keep taking longer than promised, because some rank becomes
+    slow again and again, plans are made for ranks that may become slow (`_with_risk`).
 
-    It wants to be asked again after one step while plans change or a rank's time was so far off
-    that the next one tells an outlier from a change; after two when calm, so that a change of the
-    machines is seen soon; after five when nothing has happened for long.
+    It wants to be asked again after one step while plans change or a rank's time was far off, and
+    less and less often while nothing happens, down to each 20 steps.
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
 
     def init(self) -> SolverState:
         """Nothing tried."""
-        return {"changes": 0, "trials": 0, "round_trials": 0, "calm": 0, "settled_seconds": None}
+        return {
+            "changes": 0,
+            "trials": 0,
+            "round_trials": 0,
+            "calm": 0,
+            "settled_seconds": None,
+            "unrest": 0,
+            "risk": 0.0,
+            "promised_seconds": None,
+        }
 
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
         """A trial, a move, or the plan in force."""
+        visited = curves if isinstance(curves, VisitedCurves) else None
+        tries = problem.current.size <= _MOST_RANKS_TO_TRY
+        if visited is not None:
+            if not tries:
+                visited = replace(visited, growth=_MOST_GROWTH)
+            seconds = visited.seconds(problem.current.samples)
+            if _nothing_to_find(state, problem, visited, seconds):
+                calm = state["calm"] + 1
+                reason = (
+                    f"step {1000 * np.max(seconds):.1f} ms; no rank differs more than noise does"
+                )
+                proposal = Proposal(problem.current, reason, _due(visited, calm))
+                return proposal, {**state, "calm": calm, "settled_seconds": None}
+            changed = bool(np.any(visited.unrest > 1))
+            state = {**state, "unrest": max(0, state["unrest"] - 1)}
+            if changed:
+                state = {**state, "changes": 0, "unrest": _ROUNDS_OF_UNREST}
         now = _step(curves, problem.current.samples)
         settled = state["settled_seconds"]
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
-            state = self.init()
+            state = {**self.init(), "unrest": state["unrest"], "risk": state["risk"]}
+        true = curves if visited is None else visited
+        if visited is not None:
+            state, visited = _with_risk(state, visited, now)
+            now = _step(visited, problem.current.samples)
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
-        visited = curves if isinstance(curves, VisitedCurves) else None
         if visited is not None and state["changes"] == 0:
             # The slowest of many equal ranks is slow by chance.
             extreme = np.sqrt(2 * np.log(problem.current.size + 1))
             gain += _NOISE_GAIN * extreme * float(np.median(visited.spread))
         target = now * (1 - gain)
 
-        tries = visited is not None and problem.current.size <= _MOST_RANKS_TO_TRY
         best, best_seconds = problem.current, now
         if visited is None:
             best, best_seconds = _solve(problem, curves)
-        elif not tries:
+        elif not tries or state["unrest"] or not _arrived(visited, problem.current):
+            tries = False
             expected = visited.expected()
             if can_finish(problem, expected, target):
                 best, best_seconds = _solve(problem, expected, (0.0, target))
@@ -89,16 +123,16 @@ class WorthTheSwitch:
                 promising = hoped_seconds < min(now, best_seconds) * (1 - gain)
                 if promising and not np.all(visited.visited(hoped.samples)):
                     reason = "a trial: untried batch sizes may be faster"
-                    return _change(hoped, reason, state, "trials")
+                    return _change(hoped, reason, state, true, "trials")
         if best_seconds < target:
-            return _change(best, "", state)
+            return _change(best, "", state, true)
         if visited is not None and tries and state["round_trials"] < _ROUND_TRIALS:
             near = visited.hopeful_at(_round_numbers(problem.current.samples), _ROUND_HOPE)
             if can_finish(problem, near, target):
                 hoped, hoped_seconds = _solve(problem, near, (0.0, target))
                 if hoped_seconds < target and not np.all(visited.visited(hoped.samples)):
                     reason = f"a trial: multiples of {_ROUND} may be faster"
-                    return _change(hoped, reason, state, "round_trials")
+                    return _change(hoped, reason, state, true, "round_trials")
         calm = state["calm"] + 1
         settled = now if settled is None else settled + _SETTLING * (now - settled)
         return (
@@ -107,17 +141,59 @@ class WorthTheSwitch:
                 f"step {1000 * now:.1f} ms; no plan promises {gain:.1%} less",
                 _due(visited, calm),
             ),
-            {**state, "calm": calm, "settled_seconds": settled},
+            {
+                **state,
+                "calm": calm,
+                "settled_seconds": settled,
+                "promised_seconds": _step(true, problem.current.samples),
+            },
         )
 
 
+def _nothing_to_find(
+    state: SolverState, problem: Problem, visited: VisitedCurves, seconds: NDArray[np.float64]
+) -> bool:
+    """Whether the times differ as noise alone makes them differ, or noise is not known yet.
+
+    With few ranks only an even split is left in peace: elsewhere trials may find something.
+    """
+    even = len(set(problem.current.batch_sizes)) == 1
+    if not even and problem.current.size <= _MOST_RANKS_TO_TRY:
+        return False
+    if equal_by_chance(visited, seconds):
+        return True
+    return even and state["calm"] < _ROUNDS_TO_KNOW_NOISE and not plainly_unequal(seconds)
+
+
+def _with_risk(
+    state: SolverState, visited: VisitedCurves, now: float
+) -> tuple[SolverState, VisitedCurves]:
+    """The curves of ranks that may be slowed down before the next plan can hold.
+
+    Where some rank becomes slow again and again, steps take longer than was promised. Then each
+    rank counts as that much slower than usual, unless it is slower already: a slow rank needs to
+    be no faster than the next unlucky one.
+    """
+    if state["promised_seconds"] is not None:
+        missed = max(0.0, float(np.log(now / state["promised_seconds"])))
+        risk = state["risk"] + _RISK_WEIGHT * (missed - state["risk"])
+        state = {**state, "risk": risk}
+    risk = _RISK_FACTOR * state["risk"]
+    if risk <= _LEAST_RISK:
+        return state, visited
+    return state, visited.scaled(np.exp(np.maximum(risk - visited.slower, 0.0)))
+
+
+def _arrived(visited: VisitedCurves, plan: Plan) -> bool:
+    """Whether the plan has been seen: a trial that is still on its way needs no other."""
+    return bool(np.all(visited.visited(plan.samples)))
+
+
 def _due(visited: VisitedCurves | None, calm: int) -> int:
-    """Steps until the next decision where the plan is kept."""
-    if visited is not None and np.any(visited.suspect != 0):
+    """Steps until the next decision where the plan is kept: the longer it was, the more."""
+    if visited is not None and np.any(visited.unrest != 0):
         return STEPS_MOVING
-    if calm < _CALM_ROUNDS:
-        return STEPS_MOVING
-    return STEPS_CALM if calm < _IDLE_ROUNDS else STEPS_IDLE
+    return max(STEPS_MOVING, min(calm // _REST, STEPS_IDLE))
 
 
 def _solve(
@@ -128,9 +204,10 @@ def _solve(
 
 
 def _change(
-    plan: Plan, reason: str, state: SolverState, kind: str | None = None
+    plan: Plan, reason: str, state: SolverState, curves: TimeCurves, kind: str | None = None
 ) -> tuple[Proposal, SolverState]:
     state = {**state, "changes": state["changes"] + 1, "calm": 0, "settled_seconds": None}
+    state["promised_seconds"] = _step(curves, plan.samples)
     if kind is not None:
         state[kind] += 1
     return Proposal(plan, reason, STEPS_MOVING), state

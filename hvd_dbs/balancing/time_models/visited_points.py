@@ -13,14 +13,17 @@ from hvd_dbs.balancing.visited_curves import VisitedCurves
 
 _FIRST_NOISE = 0.03
 """Relative deviation of a single step, before anything is known of it."""
-_FAR_SIGMAS, _FAR_LEAST = 4.0, 0.05
-_TOOTH = 1.6
-"""No curve is believed to jump by more than this factor from one batch size to a nearby one."""
-_DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 5.0, 0.02
-_MOST_STEPS, _STEPS_AFTER_CHANGE = 60.0, 3.0
+_FAR_SIGMAS, _FAR_LEAST, _UNSURE = 4.0, 0.05, 4.0
+_CLEAR, _PAUSE, _FEW_STEPS = 1.5, 3.0, 3.0
+_TOOTH, _STRANGE = 1.6, 1.8
+"""No curve is believed to jump by more than the first factor from one batch size to a nearby one,
+nor a new batch size to be further from what was expected of it than the second."""
+_DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 4.0, 0.02
+_MOST_STEPS, _STEPS_AFTER_CHANGE, _OTHER_CURVE = 60.0, 3.0, 0.15
+_USUAL_KEEP = 0.99
 _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
-_LINE_KEEP = 0.98
+_LINE_KEEP, _NOISE_WEIGHT = 0.98, 0.05
 
 
 class VisitedPoints:
@@ -32,11 +35,12 @@ class VisitedPoints:
     time is Cannikin's f_i, so hidden communication is seen (`Measurement.finish_seconds`).
 
     A change of the rank's pace is told from a tooth by coming back: at a point known well, a
-    time that is far off (four deviations and 5 %) in two rounds running is another pace, and so
-    is a time at a new point that no tooth explains (a factor of 1.6 beyond a larger or smaller
-    point's time). Then all points are scaled by what was seen and count little from then on.
-    Small differences in the same direction add up and scale the points likewise (drift). A
-    single far time is an outlier and forgotten.
+    time that is far off (six deviations and 7.5 %) is another pace at once, unless it may be a
+    pause or the first step of a batch size; four deviations and 5 % have to be seen twice running,
+    and so has a time at a new point that no tooth explains. Then all points are scaled by what was
+    seen and count little from then on; after a change of over 15 % the points at other batch sizes
+    are forgotten, since what slows a rank may change its curve. Small differences in the same
+    direction add up and scale the points likewise (drift). A single far time is an outlier.
 
     Slope beyond the points: d log t / d log b around the batch size in use, fitted robustly to
     the points, drawn towards 0.9.
@@ -51,7 +55,7 @@ class VisitedPoints:
         if capacity < 2:
             raise ValueError(f"capacity={capacity} must be at least 2 batch sizes.")
         self.capacity = capacity
-        self.record_size = 2 * capacity + 3
+        self.record_size = 2 * capacity + 4
 
     def init(self, num_rows: int) -> ModelState:
         """Nothing visited."""
@@ -65,6 +69,8 @@ class VisitedPoints:
             "current": np.full(num_rows, np.nan),
             "noise": np.full(num_rows, _FIRST_NOISE**2),
             "suspect": np.zeros(num_rows),
+            "changed": np.zeros(num_rows),
+            "slower": np.zeros(num_rows),
             "drift": np.zeros(num_rows),
             "line": no_sums(num_rows),
         }
@@ -80,10 +86,21 @@ class VisitedPoints:
         variance = 1.0 / steps + 1.0 / np.maximum(before, 1.0)
 
         known_surprise = np.log(t / state["seconds"][rows, here])
-        surprise = np.where(seen, known_surprise, _beyond_any_tooth(state, b, t))
-        tolerance = np.maximum(_FAR_SIGMAS * np.sqrt(state["noise"] * variance), _FAR_LEAST)
+        expected = self.curves(self.record(state)).seconds(b)
+        surprise = np.where(seen, known_surprise, _new_point_surprise(state, b, t, expected))
+        unsure = 1.0 + _UNSURE / np.maximum(state["num_rounds"], 1.0)
+        sigma = unsure * np.sqrt(state["noise"] * variance)
+        tolerance = np.maximum(_FAR_SIGMAS * sigma, _FAR_LEAST)
         far = usable & (np.abs(surprise) > np.where(seen, tolerance, 0.0))
         changed, suspect = confirm(state["suspect"], surprise, far, usable)
+        # One of few steps that was a pause looks like a change, and so does the first step of a
+        # batch size, in which kernels tune themselves. All else far beyond noise is believed.
+        few = steps < _FEW_STEPS
+        ratio = np.exp(surprise)
+        pause = (ratio > _PAUSE) | (few & ((ratio - 1.0) * steps + 1.0 > _PAUSE))
+        first = few & (state["current"] != b) & (surprise > 0)
+        changed |= far & seen & (np.abs(surprise) > _CLEAR * tolerance) & ~pause & ~first
+        suspect = np.where(changed, 0.0, suspect)
 
         steady = usable & seen & ~far
         drift = np.where(
@@ -94,20 +111,26 @@ class VisitedPoints:
         moved = changed | drifted
         scale = np.exp(np.where(changed, surprise, np.where(drifted, drift, 0.0)))
         counts = state["num_steps"]
+        # A very different pace may have another curve: what it does elsewhere is not known.
+        other = changed & (np.abs(surprise) > _OTHER_CURVE)
+        counts = np.where(other[:, np.newaxis] & ~is_here, 0.0, counts)
         faded = np.minimum(counts, _STEPS_AFTER_CHANGE)
         squared = np.minimum((surprise - state["drift"]) ** 2 / variance, 25 * state["noise"])
-        noise = np.maximum(0.95 * state["noise"] + 0.05 * squared, 1e-10)
+        weight = np.maximum(_NOISE_WEIGHT, 1.0 / (state["num_rounds"] + 1.0))
+        noise = np.maximum(state["noise"] + weight * (squared - state["noise"]), 1e-10)
 
         new: ModelState = {
-            "batch_size": state["batch_size"].copy(),
-            "seconds": state["seconds"] * scale[:, np.newaxis],
+            "batch_size": np.where(counts > 0, state["batch_size"], np.nan),
+            "seconds": np.where(counts > 0, state["seconds"] * scale[:, np.newaxis], np.nan),
             "num_steps": np.where(moved[:, np.newaxis], faded, counts),
             "visited_at": state["visited_at"].copy(),
             "num_rounds": state["num_rounds"] + usable,
             "current": np.where(usable, b, state["current"]),
             "noise": np.where(steady, noise, state["noise"]),
             "suspect": suspect,
+            "changed": moved.astype(np.float64),
             "drift": np.where(moved, 0.0, drift),
+            "slower": np.maximum(state["slower"] * _USUAL_KEEP**steps + np.log(scale), 0.0),
             "line": state["line"],
         }
         # An outlier counts only where nothing else is known of its batch size.
@@ -127,7 +150,7 @@ class VisitedPoints:
         return new
 
     def record(self, state: ModelState) -> NDArray[np.float64]:
-        """Points, their seconds, slope beyond, spread, suspicion: `[rows, 2 * capacity + 3]`."""
+        """Points, their seconds, and the other fields of `VisitedCurves`, `[rows, record_size]`."""
         points, times = state["batch_size"], state["seconds"]
         order = np.argsort(np.where(np.isfinite(points), points, np.inf), axis=1)
         points, times, counts = (
@@ -138,17 +161,21 @@ class VisitedPoints:
         here = points == state["current"][:, np.newaxis]
         steps = np.maximum(np.sum(np.where(here, counts, 0.0), axis=1), 1.0)
         spread = np.sqrt(state["noise"] / steps)
-        return np.column_stack([points, times, slope, spread, state["suspect"] != 0])
+        unrest = np.where(state["changed"] > 0, 2.0, (state["suspect"] != 0).astype(np.float64))
+        return np.column_stack([points, times, slope, spread, unrest, state["slower"]])
 
     def curves(self, records: NDArray[np.float64]) -> VisitedCurves:
         """The curves through the points."""
         columns = np.ascontiguousarray(records.T)
-        points, times = np.split(columns[:-3], 2)
-        return VisitedCurves(points, times, *columns[-3:])
+        points, times = np.split(columns[:-4], 2)
+        return VisitedCurves(points, times, *columns[-4:])
 
 
-def _beyond_any_tooth(
-    state: ModelState, b: NDArray[np.float64], t: NDArray[np.float64]
+def _new_point_surprise(
+    state: ModelState,
+    b: NDArray[np.float64],
+    t: NDArray[np.float64],
+    expected: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Log of how far a time at a new point is beyond what a tooth explains; 0 if it is not."""
     points, times = state["batch_size"], state["seconds"]
@@ -162,7 +189,9 @@ def _beyond_any_tooth(
     with np.errstate(all="ignore"):
         slow = np.where(t > most, np.log(t / most) + np.log(_TOOTH), 0.0)
         fast = np.where(t < least, np.log(t / least) - np.log(_TOOTH), 0.0)
-    return np.asarray(slow + fast)
+    off = np.log(t / expected)
+    strange = (np.abs(off) > np.log(_STRANGE)) & (state["num_rounds"] > 1)
+    return np.asarray(np.where(strange, off, slow + fast))
 
 
 def _drawn_to_line(

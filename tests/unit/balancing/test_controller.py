@@ -95,14 +95,14 @@ def test_load_changes_nothing_unless_all_fits():
 
 
 @pytest.mark.parametrize(
-    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 5), (None, None)]
+    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 3), ("continuous", 3), (None, None)]
 )
 def test_steps_to_the_next_decision(every, due):
     controller = controller_of(strategies.resolve("dbs", every))
     assert controller.steps_to_next == due
     assert controller.decide(observe(controller, [0.1, 0.2])).steps_to_next == due
     controller.adopt(Plan((48, 48)), steps_to_next=11)
-    assert controller.steps_to_next == (11 if every == "automatic" else due)
+    assert controller.steps_to_next == (11 if every in ("automatic", "continuous") else due)
 
 
 class TestStrategies:

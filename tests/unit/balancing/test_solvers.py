@@ -151,7 +151,7 @@ class TestEqualFinish:
             points = np.sort(points, axis=0)
             times = np.sort(rng.uniform(1, 9, (4, 5)), axis=0) * rng.uniform(0.8, 1.2, (4, 5))
             none = np.zeros(5)
-            visited = VisitedCurves(points, times, rng.uniform(0.05, 0.2, 5), none, none)
+            visited = VisitedCurves(points, times, rng.uniform(0.05, 0.2, 5), none, none, none)
             curves = visited.hopeful(0.1)
             table = np.stack([curves.seconds(np.full(5, float(b))) for b in range(301)], axis=1)
             problem = even(300, 5, minimum=1, maximum=300)
