@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import logging
 import os
@@ -107,6 +108,10 @@ class Job:
         for trainer in self._trainers.values():
             self._say(f"{trainer.name}: building the graph")
             trainer.trace()
+        # Looking through the graphs of all these models for garbage takes a second and more on a
+        # slow rank. A job has one model.
+        gc.collect()
+        gc.freeze()
         self._begin_throttling()
         self._say("time curves")
         self._curves.choose_points()
