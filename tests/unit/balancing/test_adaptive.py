@@ -133,10 +133,26 @@ def test_plans_for_ranks_that_become_slow_again_and_again():
     problem = Problem(32 * 40, Bounds.of(40, 1), Plan((32,) * 40))
     solver = WorthTheSwitch()
     calm, risky = (
-        solver.solve({**solver.init(), "calm": 9, "risk": risk}, problem, curves)[0].plan
+        solver.solve({**solver.init(), "calm": 9, "odd_rank": 0, "risk": risk}, problem, curves)[
+            0
+        ].plan
         for risk in (0.0, 0.5)
     )
     assert calm.batch_sizes[0] < 20 and risky.batch_sizes[0] == 32
+
+
+def test_one_odd_rank_among_many_equal_ones_has_to_be_odd_twice():
+    """A burst of slow steps of some rank happens at each moment in a large job."""
+    times = np.full((2, 40), np.nan)
+    times[0], times[0, 3] = 0.032, 0.060
+    points = np.array([[32.0] * 40, [np.nan] * 40])
+    none = np.zeros(40)
+    curves = VisitedCurves(points, times, np.full(40, 0.001), none + 0.001, none, none)
+    problem = Problem(32 * 40, Bounds.of(40, 1), Plan((32,) * 40))
+    solver = WorthTheSwitch()
+    once, state = solver.solve({**solver.init(), "calm": 9}, problem, curves)
+    twice, _ = solver.solve(state, problem, curves)
+    assert once.plan == problem.current and twice.plan.batch_sizes[3] < 20
 
 
 def test_asks_again_soon_when_calm_and_at_once_when_in_doubt():
