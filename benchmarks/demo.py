@@ -173,7 +173,7 @@ def say(text: str) -> None:
 def main() -> None:
     """Measures, trains twice, prints the table and writes it as JSON."""
     parser = argparse.ArgumentParser(description="Even split against DBS on unequal ranks.")
-    parser.add_argument("--epochs", type=int, default=5, help="at least 3; the first 2 settle")
+    parser.add_argument("--epochs", type=int, default=8, help="at least 3; the first 2 settle")
     parser.add_argument("--global-batch-size", type=int, default=256)
     parser.add_argument("--curve-seconds", type=float, default=2.0)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
