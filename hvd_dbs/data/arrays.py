@@ -43,8 +43,8 @@ def make_dataset(tensors: Any, index_stage: IndexStage) -> tf.data.Dataset:
     )
     options = tf.data.Options()
     options.deterministic = True
-    # Keras makes an iterator each epoch, and letting go of the one before waits for its tuner: up to
-    # seconds, on one rank or another, and so on all. Parallel calls are then one per core.
+    # Keras makes an iterator each epoch, and letting go of the one before waits for its tuner: up
+    # to seconds, on one rank or another, and so on all. Parallel calls are then one per core.
     options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
 
