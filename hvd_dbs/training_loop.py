@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +47,7 @@ class TrainingLoop:
         self._steps_done = 0
         self._steps_in_call = 1
         self._steps_in_round = 0
+        self._decision_seconds = 0.0
         self._warnings: set[str] = set()
 
     @property
@@ -146,7 +148,9 @@ class TrainingLoop:
         """A round on all ranks; a new plan holds from the first step that is not settled."""
         self._steps_in_round = 0
         before = self._controller.plan
+        start = time.perf_counter()
         decision = decide_together(self._collective, self._controller, self._measure())
+        self._decision_seconds = time.perf_counter() - start
         if decision.changed:
             first = self._stage.publish(decision.plan.batch_sizes)
             if first < self.num_steps:
@@ -159,6 +163,8 @@ class TrainingLoop:
     def _measure(self) -> Measurement:
         """This rank's busy seconds at the batch size that it ran last."""
         times = self.clock.drain()
+        # The step behind a decision held it too; that is nobody's pace.
+        times.busy_seconds[:1] -= self._decision_seconds
         last_full_step = max(min(self._steps_done, self._num_full_steps) - 1, 0)
         batch_size = self._stage.batch_sizes_in(last_full_step)[self._collective.rank]
         chosen = times.num_samples == batch_size
