@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,10 +10,13 @@ import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import collective as job
-from hvd_dbs.data import arrays
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.data.pipeline import as_source, make_dataset
+from hvd_dbs.data.source import Source
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.training_loop import TrainingLoop
+
+_LOGGER = logging.getLogger(__name__)
 
 BatchSizeBound = int | Sequence[int] | Mapping[str, int]
 """One number for all ranks, one per rank, or one per hostname."""
@@ -116,7 +120,7 @@ class Balancer:
 
         Args:
             source: Arrays in any nesting of tuples, lists and dicts, with the same first
-                dimension N.
+                dimension N; or a source of `hvd.data` with N samples.
             shuffle_seed: Seed of the order, which also depends on the epoch; None: no shuffling.
 
         Returns:
@@ -124,24 +128,26 @@ class Balancer:
             `ceil(N / global_batch_size)` elements on every rank.
 
         Raises:
-            ValueError: On all ranks, if arrays differ in length, or N or the seed between ranks.
+            ValueError: On all ranks, if the source cannot be read on one of them, or N, the
+                samples or the seed differ between ranks.
         """
         error: Exception | None = None
-        tensors, num_samples = None, 0
         try:
             if shuffle_seed is not None:
                 _whole("shuffle_seed", shuffle_seed)
-            tensors, num_samples = arrays.load(source)
-        except (ValueError, TypeError) as caught:
+            samples = as_source(source)
+            given = _identity(samples, shuffle_seed)
+        except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
             error = caught
         job.raise_together(self.collective, error)
-        job.require_equal(
-            self.collective,
-            {"number of samples": str(num_samples), "shuffle_seed": repr(shuffle_seed)},
+        job.require_equal(self.collective, given)
+        for warning in samples.warnings if self.rank == 0 else ():
+            _LOGGER.warning("%s", warning)
+        index_stage = IndexStage(
+            samples.num_samples, shuffle_seed, self.rank, self.plan.batch_sizes
         )
-        index_stage = IndexStage(num_samples, shuffle_seed, self.rank, self.plan.batch_sizes)
         self.loop.read_from(index_stage)
-        return arrays.make_dataset(tensors, index_stage)
+        return make_dataset(samples, index_stage)
 
     def state_dict(self) -> dict[str, Any]:
         """Plan and memory of this rank's balancer as plain JSON data."""
@@ -182,6 +188,15 @@ class Balancer:
     def advance_step(self) -> tf.Tensor:
         """Samples of this rank in the step under way, int64; in the graph, once a step."""
         return self.loop.advance_step()
+
+
+def _identity(source: Source, shuffle_seed: int | None) -> dict[str, str]:
+    """What all ranks must read alike, by name. May read files."""
+    return {
+        "number of samples": str(source.num_samples),
+        "data set": source.identity,
+        "shuffle_seed": repr(shuffle_seed),
+    }
 
 
 def _whole(name: str, value: int) -> int:

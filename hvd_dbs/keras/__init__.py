@@ -39,6 +39,7 @@ from horovod.tensorflow.keras import (
     stop_timeline,
 )
 
+from hvd_dbs import data
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
 from hvd_dbs.keras import callbacks
@@ -61,6 +62,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "data",
     "ddl_built",
     "global_process_set",
     "gloo_built",

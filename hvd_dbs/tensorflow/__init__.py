@@ -70,6 +70,7 @@ from horovod.tensorflow import (
     vars_to_refs,
 )
 
+from hvd_dbs import data
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow.distributed_optimizer import DistributedOptimizer
 from hvd_dbs.tensorflow.gradient_tape import DistributedGradientTape
@@ -105,6 +106,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "data",
     "ddl_built",
     "elastic",
     "global_process_set",

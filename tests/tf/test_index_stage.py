@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_dbs.data import arrays
+from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.data.pipeline import make_dataset
 
 
 class Reader:
@@ -94,9 +95,9 @@ def test_a_second_training_may_start_from_epoch_zero():
 def test_a_data_set_follows_the_plan_without_a_retrace():
     one = IndexStage(10, seed=3, rank=0, batch_sizes=(2, 2))
     x = np.arange(10, dtype=np.float32)
-    tensors, num_samples = arrays.load({"x": x, "pair": (x[:, None], -x)})
-    assert num_samples == 10
-    dataset = arrays.make_dataset(tensors, one)
+    arrays = Arrays({"x": x, "pair": (x[:, None], -x)})
+    assert arrays.num_samples == 10
+    dataset = make_dataset(arrays, one)
     assert len(dataset) == 3
     assert dataset.element_spec["x"].shape.as_list() == [None]
     assert dataset.element_spec["pair"][0].shape.as_list() == [None, 1]
@@ -131,4 +132,4 @@ def test_a_data_set_follows_the_plan_without_a_retrace():
 )
 def test_sources_without_a_common_length_are_an_error(source, text):
     with pytest.raises(ValueError, match=text):
-        arrays.load(source)
+        Arrays(source)

@@ -22,7 +22,7 @@ ALLOWED = {
     "ops": set(),
     "training_loop": {"balancing", "sampling", "cluster", "data", "ops"},
     "balancer": {"balancing", "cluster", "data", "ops", "training_loop"},
-    "tensorflow": {"balancing", "cluster", "ops", "balancer"},
+    "tensorflow": {"balancing", "cluster", "data", "ops", "balancer"},
     "keras": {"balancing", "cluster", "data", "ops", "balancer", "tensorflow"},
     "cli": {"balancing", "sampling", "simulator", "cluster", "ops", "data", "tensorflow", "keras"},
 }
