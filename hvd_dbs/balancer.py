@@ -13,6 +13,7 @@ from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import as_source, make_dataset
 from hvd_dbs.data.source import Source
+from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.training_loop import TrainingLoop
 
@@ -85,6 +86,7 @@ class Balancer:
             bounds,
         )
         self.loop = TrainingLoop(self.collective, self._controller)
+        self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
 
     @property
     def rank(self) -> int:
@@ -149,9 +151,35 @@ class Balancer:
         self.loop.read_from(index_stage)
         return make_dataset(samples, index_stage)
 
+    def resize(self, global_batch_size: int) -> None:
+        """Changes the global batch size, between two fits. Collective.
+
+        Ranks keep their shares of it. An epoch then has another number of steps, so the data set
+        is to be made anew. The learning rate follows where `DynamicLearningRateCallback` is used.
+
+        Raises:
+            ValueError: On all ranks, if the argument is impossible within the bounds or differs
+                between ranks. Nothing is changed then.
+            RuntimeError: On all ranks, during a fit.
+        """
+        job.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
+        error: Exception | None = None
+        try:
+            self.loop.require_no_training()
+        except RuntimeError as caught:
+            error = caught
+        job.raise_together(self.collective, error)
+        self.loop.resize(_whole("global_batch_size", global_batch_size))
+        self.dynamic_learning_rate.follow(self.global_batch_size)
+
     def state_dict(self) -> dict[str, Any]:
-        """Plan and memory of this rank's balancer as plain JSON data."""
-        return {"format": 1, "rank": self.rank, "controller": self._controller.state_dict()}
+        """Plan, learning-rate ramp and memory of this rank's balancer as plain JSON data."""
+        return {
+            "format": 1,
+            "rank": self.rank,
+            "controller": self._controller.state_dict(),
+            "learning_rate": self.dynamic_learning_rate.state_dict(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a `state_dict`, which may be rank 0's on all ranks. Collective.
@@ -164,6 +192,7 @@ class Balancer:
         """
         error: Exception | None = None
         before = self._controller.state_dict()
+        rate_before = self.dynamic_learning_rate.state_dict()
         try:
             if state.get("format") != 1:
                 raise ValueError(f"format is {state.get('format')!r}; expected 1.")
@@ -171,6 +200,7 @@ class Balancer:
             if state["rank"] != self.rank:
                 controller["model"] = before["model"]
             self._controller.load_state_dict(controller)
+            self.dynamic_learning_rate.load_state_dict(state.get("learning_rate"))
         except (ValueError, TypeError, KeyError, AttributeError) as caught:
             error = ValueError(f"this is not a state of this balancer: {caught}")
         try:
@@ -178,6 +208,7 @@ class Balancer:
             job.require_equal(self.collective, {"the saved plan": str(self.plan.batch_sizes)})
         except ValueError:
             self._controller.load_state_dict(before)
+            self.dynamic_learning_rate.load_state_dict(rate_before)
             raise
 
     @property

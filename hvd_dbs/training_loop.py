@@ -49,6 +49,9 @@ class TrainingLoop:
         self._steps_in_round = 0
         self._decision_seconds = 0.0
         self._warnings: set[str] = set()
+        self._is_training = False
+        with tf.init_scope(), tf.device("CPU"):
+            self._global_batch_size = tf.Variable(controller.global_batch_size, dtype=tf.int64)
 
     @property
     def num_steps(self) -> int:
@@ -61,6 +64,7 @@ class TrainingLoop:
 
     def begin_training(self, steps_in_call: int = 1) -> None:
         """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
+        self._is_training = True
         self._steps_in_call = steps_in_call
         self._steps_in_round = 0
         if self._within_epochs:
@@ -97,9 +101,43 @@ class TrainingLoop:
             self._decide()
 
     def end_training(self) -> None:
-        """A `fit` is over."""
+        """A `fit` is over, or was interrupted."""
+        self._is_training = False
         self._host_load.stop()
         self._stage.end_training(self._controller.plan.batch_sizes)
+
+    def require_no_training(self) -> None:
+        """Raises RuntimeError during a `fit`."""
+        if self._is_training:
+            raise RuntimeError(
+                "the global batch size cannot change during a fit: Keras fixes the steps of an "
+                "epoch when fit begins. Set model.stop_training in a callback, resize when fit "
+                "has returned, and go on with balancer.dataset(source) and fit(initial_epoch=...). "
+                "After a fit that was interrupted, call balancer.loop.end_training() first."
+            )
+
+    def resize(self, global_batch_size: int) -> None:
+        """Changes the global batch size; the data set has to be made anew.
+
+        Raises:
+            ValueError: If no plan within the bounds has that sum; nothing is changed then.
+        """
+        before = self._controller.plan
+        self._controller.resize(global_batch_size)
+        self._index_stage = None
+        self._global_batch_size.assign(global_batch_size)
+        if self._collective.rank == 0:
+            _LOGGER.info(
+                "global batch %d -> %d: %s -> %s",
+                before.global_batch_size,
+                global_batch_size,
+                before,
+                self._controller.plan,
+            )
+
+    def global_batch_size(self) -> tf.Tensor:
+        """Samples of all ranks in a full step, int64; in the graph."""
+        return self._global_batch_size.read_value()
 
     def samples_in_step(self, step: int) -> int:
         """Samples of this rank in a step of the epoch; 0 where it only fills in."""

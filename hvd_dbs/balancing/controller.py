@@ -116,6 +116,19 @@ class Controller:
         self.plan = plan
         self.steps_to_next = self._due(steps_to_next)
 
+    def resize(self, global_batch_size: int) -> None:
+        """Changes the sum of all plans; the ranks keep their shares, as near as bounds allow.
+
+        What the time models know stays: it is by batch size. The solver begins anew.
+
+        Raises:
+            ValueError: If no plan within the bounds has that sum; nothing is changed then.
+        """
+        self.plan = Plan.proportional(global_batch_size, self.plan.samples, self.bounds)
+        self.global_batch_size = global_batch_size
+        self._solver_state = self.strategy.solver.init() if self.strategy.solver else {}
+        self.steps_to_next = self._due(None)
+
     def state_dict(self) -> dict[str, Any]:
         """Plan, models' and solver's memory as plain JSON data."""
         return {

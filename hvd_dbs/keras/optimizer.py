@@ -9,6 +9,7 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate
 from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
 
 if TYPE_CHECKING:
@@ -68,15 +69,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     config = optimizer.get_config()
     if name is not None:
         config["name"] = name
-    distributed = _distributed_class(type(optimizer)).from_config(config)
     reducer = GradientReducer(
         balancer,
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         process_set=process_set,
     )
-    object.__setattr__(distributed, "_hvd_dbs_reducer", reducer)  # Nothing for Keras to track.
-    return distributed
+    return _distributed(type(optimizer).from_config(config), reducer)
 
 
 def load_model(
@@ -112,16 +111,28 @@ def load_model(
             f"with hvd.DistributedOptimizer."
         )
     # The model refers to this very object, and its variables hold the state.
-    optimizer.__class__ = _distributed_class(type(optimizer))
-    reducer = GradientReducer(balancer, compression=compression)
-    object.__setattr__(optimizer, "_hvd_dbs_reducer", reducer)
+    _distributed(optimizer, GradientReducer(balancer, compression=compression))
     return model
 
 
-def _distributed_class(base: Any) -> Any:
-    """An optimizer class that reduces; of the same name and module, so that Keras saves it so."""
+def _distributed(optimizer: Any, reducer: GradientReducer) -> Any:
+    """Makes this very optimizer reduce, and follow the balancer's learning-rate factor."""
+    inner = getattr(optimizer, "inner_optimizer", None)  # Of a LossScaleOptimizer.
+    if reducer.balancer is not None:
+        ramped = optimizer if inner is None else inner
+        _mix_in(RampedLearningRate, ramped)
+        factor = reducer.balancer.dynamic_learning_rate.factor
+        object.__setattr__(ramped, "_hvd_dbs_factor", factor)
+    _mix_in(_Distributed, optimizer)
+    object.__setattr__(optimizer, "_hvd_dbs_reducer", reducer)  # Nothing for Keras to track.
+    return optimizer
+
+
+def _mix_in(mixin: Any, optimizer: Any) -> None:
+    """Puts a class before the optimizer's; of its name and module, so that Keras saves it so."""
+    base = type(optimizer)
     attributes = {"__module__": base.__module__, "__doc__": base.__doc__}
-    return type(base.__name__, (_Distributed, base), attributes)
+    optimizer.__class__ = type(base.__name__, (mixin, base), attributes)
 
 
 class _Distributed:

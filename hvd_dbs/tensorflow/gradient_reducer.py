@@ -45,7 +45,7 @@ class GradientReducer:
         num_samples = self.balancer.advance_step()
         ready = clock.ready(_present(gradients))
         # Exact except in a last, partial batch.
-        reduced = self.reduce(gradients, num_samples, self.balancer.global_batch_size)
+        reduced = self.reduce(gradients, num_samples, self.balancer.loop.global_batch_size())
         clock.back(ready, _present(reduced), num_samples)
         return reduced
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.balancing import Plan, Strategy
+from hvd_dbs.balancing import Strategy
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
@@ -34,7 +35,7 @@ class Scripted:
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
         plan = self.plans[state["next"] % len(self.plans)]
-        return Proposal(Plan(plan)), {"next": state["next"] + 1}
+        return Proposal(problem.apportion(plan)), {"next": state["next"] + 1}
 
 
 def scripted(plans: Sequence[Sequence[int]]) -> Strategy:
@@ -151,6 +152,43 @@ def one_process_run(
         for name, values in logs.items():
             history.setdefault(name, []).extend(values)
     return flat(model), history
+
+
+def published_run(
+    model: keras.Model,
+    arrays: Sequence[NDArray[Any]],
+    batch_sizes: Sequence[int],
+    multipliers: Sequence[float],
+    rates: Sequence[float],
+) -> NDArray[np.float64]:
+    """Weights after Dynamic Mini-batch SGD as it was published, in NumPy, on whole global batches.
+
+    Args:
+        model: What to train; its weights are changed.
+        arrays: Images and labels.
+        batch_sizes: Global batch size by epoch.
+        multipliers: Of the learning rate, by step since the start.
+        rates: The learning rate that is multiplied, by epoch.
+    """
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    velocities = [np.zeros(weight.shape) for weight in model.trainable_weights]
+    left = list(multipliers)
+    for epoch, (batch_size, rate) in enumerate(zip(batch_sizes, rates, strict=True)):
+        batches = OneProcess(arrays, batch_size)
+        batches.epoch = epoch
+        for step in range(len(batches)):
+            x, y = batches[step]
+            with tf.GradientTape() as tape:
+                value = loss(y, model(x)) + sum(model.losses)
+            gradients = tape.gradient(value, [w.value for w in model.trainable_weights])
+            multiplier = left.pop(0)
+            for i, (weight, gradient) in enumerate(
+                zip(model.trainable_weights, gradients, strict=True)
+            ):
+                # A rate that changes acts as it does in Keras, the multiplier as in the paper.
+                velocities[i] = 0.9 * velocities[i] + rate * gradient.numpy()
+                weight.assign(weight.numpy() - multiplier * velocities[i])
+    return flat(model)
 
 
 def flat(model: keras.Model) -> NDArray[np.float64]:

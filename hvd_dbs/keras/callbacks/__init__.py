@@ -3,6 +3,7 @@
 from hvd_dbs.keras.callbacks.best_model import BestModelCheckpoint
 from hvd_dbs.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from hvd_dbs.keras.callbacks.dynamic_batch_size import DynamicBatchSizeCallback
+from hvd_dbs.keras.callbacks.dynamic_learning_rate import DynamicLearningRateCallback
 from hvd_dbs.keras.callbacks.learning_rate import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
@@ -13,6 +14,7 @@ __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "DynamicBatchSizeCallback",
+    "DynamicLearningRateCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

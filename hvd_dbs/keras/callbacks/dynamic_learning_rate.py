@@ -1,0 +1,81 @@
+"""The learning rate follows the global batch size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from hvd_dbs.balancing.ramps import RAMP_ITERATIONS, RULES
+from hvd_dbs.cluster import collective as job
+
+if TYPE_CHECKING:
+    from hvd_dbs.balancer import Balancer
+
+
+class DynamicLearningRateCallback(keras.callbacks.Callback):
+    """Scales the learning rate with the global batch size, by Dynamic Mini-batch SGD's ramp.
+
+    The optimizer's own learning rate, whoever sets it (a schedule, LearningRateScheduler,
+    ReduceLROnPlateau, an assignment), belongs to the global batch size at the time when training
+    first begins with this callback. After `balancer.resize`, or where an elastic job changes its
+    global batch size, updates use that rate times a multiplier, which goes over to the ratio of
+    the batch sizes (rule "linear") or to its square root ("sqrt") step by step:
+    `hvd_dbs.balancing.ramps.Ramp` has the formula, what it means for momentum is said in
+    `docs/elastic.md`. `optimizer.learning_rate` stays the optimizer's own rate.
+
+    "linear" is meant for SGD with momentum, "sqrt" for optimizers of the Adam family. The state
+    is part of `balancer.state_dict()`. The logs of each epoch get `learning_rate_multiplier`.
+
+    Args:
+        balancer: The balancer that the optimizer was given.
+        rule: "linear" or "sqrt".
+        ramp_iterations: T of the formula: doubling the batch takes 2 T updates; 0 scales at once.
+
+    Raises:
+        ValueError: If the rule is unknown; on all ranks when training begins, if ranks differ in
+            their arguments or the optimizer does not follow this balancer.
+    """
+
+    def __init__(
+        self, balancer: Balancer, rule: str = "linear", ramp_iterations: int = RAMP_ITERATIONS
+    ) -> None:
+        super().__init__()
+        if rule not in RULES:
+            raise ValueError(f"rule={rule!r} is unknown. Known: {', '.join(sorted(RULES))}.")
+        self._balancer = balancer
+        self._rule = rule
+        self._ramp_iterations = ramp_iterations
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Lets the factor follow the global batch size, on all ranks."""
+        collective = self._balancer.collective
+        job.require_equal(
+            collective, {"rule": self._rule, "ramp_iterations": repr(self._ramp_iterations)}
+        )
+        error: Exception | None = None
+        try:
+            self._check()
+        except ValueError as caught:
+            error = caught
+        job.raise_together(collective, error)
+        self._balancer.dynamic_learning_rate.start(self._rule, self._ramp_iterations)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds the multiplier of the epoch's last step to the logs."""
+        if logs is not None:
+            logs["learning_rate_multiplier"] = self._balancer.dynamic_learning_rate.multiplier
+
+    def _check(self) -> None:
+        optimizer = self.model.optimizer
+        if getattr(optimizer, "balancer", None) is not self._balancer:
+            raise ValueError(
+                "The model's optimizer does not follow this balancer. Compile with "
+                "optimizer=hvd.DistributedOptimizer(..., balancer=balancer)."
+            )
+        if not hasattr(optimizer, "learning_rate"):  # Keras's MultiOptimizer.
+            raise ValueError(
+                f"{type(optimizer).__name__} has no learning rate of its own that could follow the "
+                f"global batch size. Use one optimizer for all weights, or leave out "
+                f"DynamicLearningRateCallback."
+            )
