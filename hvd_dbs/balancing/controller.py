@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.bounds import Bounds
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.measurement import Measurement
-from hvd_dbs.balancing.plan import Decision, Plan, Problem
+from hvd_dbs.balancing.plan import DECISION_SECONDS, Decision, Plan, Problem
 from hvd_dbs.balancing.solvers.solver import SolverState
 from hvd_dbs.balancing.strategies import Strategy
 from hvd_dbs.balancing.time_models.time_model import ModelState
@@ -34,6 +34,8 @@ class Controller:
     The others take over its plan (`adopt`). `steps_to_next` tells a driver after how many steps
     the round ends; None: at the end of the epoch, or never. No clock, no randomness, no
     communication here.
+
+    A driver that knows what a decision costs all ranks says so in `decision_seconds`.
 
     Args:
         strategy: Model, solver, guards and cadence.
@@ -62,6 +64,7 @@ class Controller:
         self._model_state: ModelState = strategy.model.init(num_rows) if strategy.model else {}
         self._solver_state: SolverState = strategy.solver.init() if strategy.solver else {}
         self._model_failed = False
+        self.decision_seconds = DECISION_SECONDS
         self.steps_to_next = self._due(None)
 
     @property
@@ -173,7 +176,9 @@ class Controller:
                 doubt = _doubt(curves, now, self.plan)
                 if doubt:
                     return self._keep(doubt, warning=True)
-                problem = Problem(self.global_batch_size, self.bounds, self.plan)
+                problem = Problem(
+                    self.global_batch_size, self.bounds, self.plan, self.decision_seconds
+                )
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
         except Exception as error:  # Whatever a solver meets, the plan is kept.
             return self._keep(f"the solver failed: {error!r}", warning=True)

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.apportionment import apportion
 from hvd_dbs.balancing.bounds import Bounds
 
+DECISION_SECONDS = 0.001
+"""What a decision costs all ranks, where nobody has measured it."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -96,11 +99,13 @@ class Problem:
         global_batch_size: The sum of every plan.
         bounds: Allowed local batch sizes.
         current: The plan in force.
+        decision_seconds: What a decision costs all ranks, positive.
     """
 
     global_batch_size: int
     bounds: Bounds
     current: Plan
+    decision_seconds: float = DECISION_SECONDS
 
     def apportion(self, shares: Sequence[float] | NDArray[np.float64]) -> Plan:
         """The plan within the bounds that is nearest to `shares`, shape `[size]`."""

@@ -11,6 +11,7 @@ from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
+from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
@@ -152,14 +153,15 @@ def adaptive() -> Strategy:
     """Ours: learns each rank's curve while training, whatever its shape, and then holds still.
 
     A memory of visited batch sizes that is safe on saw-toothed curves, the threshold solver,
-    trials as long as they promise more than they cost, decisions every few steps. What was tried
-    against it, and lost, is told in docs/strategies.md.
+    trials as long as they promise more than they cost, decisions as often as they pay. What was
+    tried against it, and lost, is told in docs/strategies.md.
 
     References:
         The threshold solver contains Cannikin's (Nie et al., 2024); the saw-teeth were measured
         by Yao, Liu, Gao, "Load Balanced Batching", 2023.
     """
-    return Strategy("adaptive", model=VisitedPoints(), solver=WorthTheSwitch(), every="continuous")
+    solver = WorthAsking(WorthTheSwitch())
+    return Strategy("adaptive", model=VisitedPoints(), solver=solver, every="continuous")
 
 
 PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(

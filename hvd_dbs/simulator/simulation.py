@@ -189,6 +189,7 @@ class _Driver:
         self._controller = Controller(
             strategy, scenario.global_batch_size, bounds, num_rows=len(present)
         )
+        self._controller.decision_seconds = scenario.decision_ms / 1000
         if step > 0 and strategy.every is not None:
             stayed = before > 0
             mean = float(before[stayed].mean()) if np.any(stayed) else 1.0

@@ -26,7 +26,6 @@ _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
 _ROUNDS_OF_UNREST, _ROUNDS_TO_KNOW_NOISE = 5, 4
 _RISK_WEIGHT, _RISK_FACTOR, _LEAST_RISK = 0.05, 1.5, 0.1
-_REST, STEPS_MOVING, STEPS_IDLE = 15, 1, 20
 
 
 class WorthTheSwitch:
@@ -48,9 +47,6 @@ class WorthTheSwitch:
     rank's pace or the step time turns out another (over 5 %), the machines have changed and the
     gain starts again. Where steps keep taking longer than promised, because some rank becomes
     slow again and again, plans are made for ranks that may become slow (`_with_risk`).
-
-    It wants to be asked again after one step while plans change or a rank's time was far off, and
-    less and less often while nothing happens, down to each 20 steps.
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
@@ -90,7 +86,7 @@ class WorthTheSwitch:
                 reason = (
                     f"step {1000 * np.max(seconds):.1f} ms; no rank differs more than noise does"
                 )
-                proposal = Proposal(problem.current, reason, _due(visited, calm))
+                proposal = Proposal(problem.current, reason)
                 return proposal, {**state, "calm": calm, "settled_seconds": None}
             changed = bool(np.any(visited.unrest > 1))
             state = {**state, "unrest": max(0, state["unrest"] - 1)}
@@ -146,7 +142,6 @@ class WorthTheSwitch:
             Proposal(
                 problem.current,
                 f"step {1000 * now:.1f} ms; no plan promises {gain:.1%} less",
-                _due(visited, calm),
             ),
             {
                 **state,
@@ -196,13 +191,6 @@ def _arrived(visited: VisitedCurves, plan: Plan) -> bool:
     return bool(np.all(visited.visited(plan.samples)))
 
 
-def _due(visited: VisitedCurves | None, calm: int) -> int:
-    """Steps until the next decision where the plan is kept: the longer it was, the more."""
-    if visited is not None and np.any(visited.unrest != 0):
-        return STEPS_MOVING
-    return max(STEPS_MOVING, min(calm // _REST, STEPS_IDLE))
-
-
 def _solve(
     problem: Problem, curves: TimeCurves, deadlines: tuple[float, float] = (0.0, np.inf)
 ) -> tuple[Plan, float]:
@@ -217,7 +205,7 @@ def _change(
     state["promised_seconds"] = _step(curves, plan.samples)
     if kind is not None:
         state[kind] += 1
-    return Proposal(plan, reason, STEPS_MOVING), state
+    return Proposal(plan, reason), state
 
 
 def _round_numbers(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -155,19 +155,27 @@ def test_one_odd_rank_among_many_equal_ones_has_to_be_odd_twice():
     assert once.plan == problem.current and twice.plan.batch_sizes[3] < 20
 
 
-def test_asks_again_soon_when_calm_and_at_once_when_in_doubt():
+def test_asks_often_while_plans_change_and_rarely_when_calm():
     rng = np.random.default_rng(3)
     controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
-    factors = np.array([1.0, 1.0, 2.0, 2.0])
     assert controller.steps_to_next == 3
-    trained(factors, 70, controller, rng)
-    assert controller.steps_to_next >= 2
-    trained(np.array([4.0, 1.0, 2.0, 2.0]), 1, controller, rng)
-    assert controller.steps_to_next == 1
-    trained(np.array([4.0, 1.0, 2.0, 2.0]), 150, controller, rng)
-    assert controller.steps_to_next >= 3
-    trained(np.array([4.0, 1.0, 2.0, 2.0]), 300, controller, rng)
-    assert controller.steps_to_next >= 10
+    trained(np.array([1.0, 1.0, 2.0, 2.0]), 10, controller, rng)
+    moving = controller.steps_to_next
+    trained(np.array([1.0, 1.0, 2.0, 2.0]), 150, controller, rng)
+    calm = controller.steps_to_next
+    trained(np.array([4.0, 1.0, 2.0, 2.0]), 3, controller, rng)
+    assert controller.steps_to_next < calm and moving < calm and calm == 20
+
+
+def test_what_a_decision_costs_sets_how_often_it_is_taken():
+    """k = sqrt(2 c / r): four times the cost, twice the steps."""
+    due = []
+    for seconds in (0.01, 0.04):
+        controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
+        controller.decision_seconds = seconds
+        trained(np.ones(4), 1, controller, np.random.default_rng(3))
+        due.append(controller.steps_to_next)
+    assert abs(due[1] - 2 * due[0]) <= 1
 
 
 def test_sees_communication_that_computing_does_not_hide():
