@@ -2,6 +2,17 @@
 
 from hvd_dbs.sampling.epoch_order import EpochOrder
 from hvd_dbs.sampling.schedule import PlanSchedule
+from hvd_dbs.sampling.shards import Shard, num_evaluation_steps, shard
 from hvd_dbs.sampling.windows import Window, num_steps, step_batch_sizes, window
 
-__all__ = ["EpochOrder", "PlanSchedule", "Window", "num_steps", "step_batch_sizes", "window"]
+__all__ = [
+    "EpochOrder",
+    "PlanSchedule",
+    "Shard",
+    "Window",
+    "num_evaluation_steps",
+    "num_steps",
+    "shard",
+    "step_batch_sizes",
+    "window",
+]
