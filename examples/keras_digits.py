@@ -59,7 +59,7 @@ def main() -> None:
 
     hvd.init()
     keras.utils.set_random_seed(1 + hvd.rank())
-    train, (test_images, test_labels) = datasets.load(options.data)
+    train, test = datasets.load(options.data)
 
     balancer = hvd.Balancer(options.global_batch_size, strategy=options.strategy)
     dataset = balancer.dataset(train, shuffle_seed=7)
@@ -82,8 +82,12 @@ def main() -> None:
             hvd.callbacks.DynamicBatchSizeCallback(balancer),
         ],
     )
+    loss, accuracy = model.evaluate(  # On all ranks, each its part.
+        balancer.dataset(test, training=False),
+        verbose=0,
+        callbacks=[hvd.callbacks.MetricAverageCallback()],
+    )
     if hvd.rank() == 0:
-        loss, accuracy = model.evaluate(test_images, test_labels, verbose=0)
         print(f"test loss {loss:.4f}, test accuracy {accuracy:.4f}", flush=True)
 
 

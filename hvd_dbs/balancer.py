@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import as_source, make_dataset
 from hvd_dbs.data.source import Source
@@ -113,21 +114,30 @@ class Balancer:
         """The plan last decided on; `plan.batch_sizes` is a tuple by rank."""
         return self._controller.plan
 
-    def dataset(self, source: Any, shuffle_seed: int | None = None) -> tf.data.Dataset:
-        """This rank's part of the training data, re-cut whenever the plan changes.
+    def dataset(
+        self, source: Any, shuffle_seed: int | None = None, *, training: bool = True
+    ) -> tf.data.Dataset:
+        """This rank's part of the data, re-cut whenever the plan changes.
 
         All ranks give the whole data set. In each epoch every sample is used exactly once, and
         each global batch holds the same samples whatever the plan is. A rank without a sample in
         a last, partial global batch is fed samples of that batch that count for nothing.
 
+        With `training=False` it is a data set for `validation_data` and `model.evaluate`: each
+        rank reads one consecutive part in proportion to the plan in force, together all samples
+        once, and `MetricAverageCallback` adds up what the ranks' metrics have counted. Training
+        is not touched by it.
+
         Args:
             source: Arrays in any nesting of tuples, lists and dicts, with the same first
                 dimension N; or a source of `hvd.data` with N samples.
             shuffle_seed: Seed of the order, which also depends on the epoch; None: no shuffling.
+            training: Whether `fit` trains on it; one such data set at a time.
 
         Returns:
             A data set of local batches with a dynamic batch dimension and
-            `ceil(N / global_batch_size)` elements on every rank.
+            `ceil(N / global_batch_size)` elements on every rank (fewer for an evaluation of less
+            than two samples per rank and step).
 
         Raises:
             ValueError: On all ranks, if the source cannot be read on one of them, or N, the
@@ -137,14 +147,24 @@ class Balancer:
         try:
             if shuffle_seed is not None:
                 _whole("shuffle_seed", shuffle_seed)
+                if not training:
+                    raise ValueError(
+                        f"shuffle_seed={shuffle_seed} with training=False: an evaluation has no "
+                        f"order. Leave out shuffle_seed."
+                    )
             samples = as_source(source)
             given = _identity(samples, shuffle_seed)
         except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
             error = caught
         job.raise_together(self.collective, error)
-        job.require_equal(self.collective, given)
+        job.require_equal(self.collective, {**given, "training": str(training)})
         for warning in samples.warnings if self.rank == 0 else ():
             _LOGGER.warning("%s", warning)
+        if not training:
+            stage = EvaluationStage(
+                samples.num_samples, self.rank, lambda: self.plan.batch_sizes, self.loop.evaluation
+            )
+            return make_dataset(samples, stage)
         index_stage = IndexStage(
             samples.num_samples, shuffle_seed, self.rank, self.plan.batch_sizes
         )

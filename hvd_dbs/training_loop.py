@@ -13,6 +13,7 @@ from hvd_dbs.balancing.measurement import typical_seconds
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import decide_together
 from hvd_dbs.cluster.host_load import HostLoad
+from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
@@ -38,6 +39,7 @@ class TrainingLoop:
 
     def __init__(self, collective: Collective, controller: Controller) -> None:
         self.clock = StepClock()
+        self.evaluation = Evaluation()
         self._collective = collective
         self._controller = controller
         self._samples = StepSamples()

@@ -1,4 +1,4 @@
-"""From a source and an index stage to the data set that training reads."""
+"""From a source and an index stage to the data set that Keras reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_dbs.data.arrays import Arrays
+from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.source import Source
 
@@ -20,7 +21,7 @@ def as_source(given: Any) -> Source:
     return given if isinstance(given, Source) else Arrays(given)
 
 
-def make_dataset(source: Source, index_stage: IndexStage) -> tf.data.Dataset:
+def make_dataset(source: Source, index_stage: IndexStage | EvaluationStage) -> tf.data.Dataset:
     """The samples of each step; one element is one local batch, of dynamic length."""
     indices = tf.data.Dataset.from_generator(
         index_stage, output_signature=tf.TensorSpec([None], tf.int64)

@@ -2,7 +2,7 @@
 
 A module of checks has functions `check_*` without arguments; each asserts on the rank it runs on.
 What fails on any rank fails the check, and the other ranks go on to the next one together.
-`tests/mpi/test_*.py` starts the job and reports each check as a test:
+`tests/mpi/test_*.py` starts the job, of one module or several, and reports each check as a test:
 
     test_check = checks.as_tests("tests.mpi.training_checks", num_ranks=[1, 2, 3])
 """
@@ -30,20 +30,20 @@ _PATIENCE = 30.0
 
 
 def as_tests(
-    module: str, num_ranks: Sequence[int], environment: Sequence[tuple[str, str]] = ()
+    *modules: str, num_ranks: Sequence[int], environment: Sequence[tuple[str, str]] = ()
 ) -> Callable[..., None]:
-    """A parametrized test: each check of `module` on each number of ranks."""
-    source = Path(*module.split(".")).with_suffix(".py").read_text()
+    """A parametrized test: each check of the modules on each number of ranks."""
     names = [
         line.partition("(")[0].removeprefix("def ")
-        for line in source.splitlines()
+        for module in modules
+        for line in Path(*module.split(".")).with_suffix(".py").read_text().splitlines()
         if line.startswith("def check_")
     ]
 
     @pytest.mark.parametrize("check", names)
     @pytest.mark.parametrize("ranks", num_ranks)
     def test_check(ranks: int, check: str) -> None:
-        results, output = _run(module, ranks, tuple(environment))
+        results, output = _run(modules, ranks, tuple(environment))
         if check not in results:
             pytest.fail(f"the job ended before {check}:\n{output[-6000:]}", pytrace=False)
         if results[check]:
@@ -54,19 +54,19 @@ def as_tests(
 
 @functools.cache
 def _run(
-    module: str, num_ranks: int, environment: tuple[tuple[str, str], ...]
+    modules: tuple[str, ...], num_ranks: int, environment: tuple[tuple[str, str], ...]
 ) -> tuple[dict[str, str], str]:
     """Failures by check (empty text: passed), and the job's output."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.jsonl"
         report.touch()
-        command = mpirun(num_ranks, python("-m", "tests.mpi.checks", module, str(report)))
+        command = mpirun(num_ranks, python("-m", "tests.mpi.checks", *modules, str(report)))
         job = run_job(command, timeout=_TIMEOUT, environment=dict(environment))
         lines = [json.loads(line) for line in report.read_text().splitlines()]
     return {line["check"]: line["failure"] for line in lines}, job.output
 
 
-def _main(module_name: str, report: Path) -> None:
+def _main(module_names: Sequence[str], report: Path) -> None:
     """Runs all checks on this rank; rank 0 writes the report."""
     import horovod.tensorflow as hvd
 
@@ -74,11 +74,13 @@ def _main(module_name: str, report: Path) -> None:
     from hvd_dbs.cluster import collective as job
 
     collective = job.connect()
-    module: Any = importlib.import_module(module_name)
-    for name in [name for name in vars(module) if name.startswith("check_")]:
+    checks: dict[str, Any] = {}
+    for module in map(importlib.import_module, module_names):
+        checks |= {name: one for name, one in vars(module).items() if name.startswith("check_")}
+    for name, check in checks.items():
         failure = ""
         try:
-            getattr(module, name)()
+            check()
         except pytest.skip.Exception:
             pass
         except BaseException:
@@ -97,4 +99,4 @@ def _main(module_name: str, report: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], Path(sys.argv[2]))
+    _main(sys.argv[1:-1], Path(sys.argv[-1]))

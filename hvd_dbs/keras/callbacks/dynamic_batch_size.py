@@ -63,9 +63,21 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._steps_seen = batch + 1
         self._loop.end_steps(batch + 1)
 
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Watches what the validation reads."""
+        self._loop.evaluation.begin()
+
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Keeps a validation out of the measured steps."""
         self._loop.clock.restart()
+        evaluation = self._loop.evaluation
+        evaluation.end()
+        if evaluation.stage is not None and not evaluation.is_summed:
+            raise ValueError(
+                "Each rank has validated on its part of the samples alone. Put "
+                "hvd.callbacks.MetricAverageCallback() into the callbacks of fit, before those "
+                "that act on metrics."
+            )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Lets all ranks decide on the plan of the next epoch."""

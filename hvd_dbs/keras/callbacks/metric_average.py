@@ -1,36 +1,97 @@
-"""Metrics of an epoch, averaged over all ranks."""
+"""Metrics of an epoch and of an evaluation, over all ranks."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.keras.metric_sums import sum_metrics
+
+if TYPE_CHECKING:
+    from hvd_dbs.balancer import Balancer
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
-    """Averages the logs of each epoch over all ranks, weighted by samples.
+    """Averages metrics over all ranks, weighted by samples.
 
-    Stands before callbacks that act on metrics, such as ReduceLROnPlateau. With a balanced
-    optimizer training metrics are weighted by each rank's samples in the epoch; validation
-    metrics, and all metrics otherwise, count the same for every rank, as in Horovod. Only metrics
-    that every rank has are averaged: what a callback of rank 0 alone adds is left as it is.
+    Stands before callbacks that act on metrics, such as ReduceLROnPlateau.
+
+    - Training metrics are averaged once an epoch; with a balanced optimizer they are weighted by
+      each rank's samples in it.
+    - An evaluation of `balancer.dataset(..., training=False)`, as `validation_data` or with
+      `model.evaluate(dataset, callbacks=[this])`, adds up what the metrics of all ranks have
+      counted, before Keras computes their results: those of one process over all samples, also
+      for metrics that are no averages, such as AUC. The data set must be read to its end.
+    - Other validation data count the same for every rank, and so do all metrics without a
+      balanced optimizer, as in Horovod.
+
+    Only metrics that every rank has are averaged: what a callback of rank 0 alone adds is left as
+    it is.
 
     Args:
         device: Kept for Horovod's signature.
+        balancer: Whose evaluation data sets to look for; None: those of the optimizer's balancer.
     """
 
-    def __init__(self, device: str = "") -> None:
+    def __init__(self, device: str = "", *, balancer: Balancer | None = None) -> None:
         super().__init__()
         self.device = device
+        self._balancer = balancer
         self._collective: job.Collective | None = None
+        self._validation_samples = 1
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Joins the other ranks."""
         self._collective = job.connect()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Forgets the validation before."""
+        self._validation_samples = 1
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Watches what the evaluation reads."""
+        if self._evaluating is not None:
+            self._evaluating.loop.evaluation.begin()
+
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds up the metrics over all ranks behind the last step."""
+        if self._evaluating is None:
+            return
+        evaluation = self._evaluating.loop.evaluation
+        stage = evaluation.stage
+        if stage is None:
+            return
+        if evaluation.is_summed:
+            raise ValueError(
+                f"The evaluation goes on behind the {stage.num_steps} steps of its data set. "
+                f"Give Keras the data set of balancer.dataset(..., training=False), mapped but "
+                f"not batched or repeated, and leave out steps and validation_steps."
+            )
+        evaluation.steps_done = batch + 1
+        if evaluation.steps_done >= stage.num_steps:
+            sum_metrics(self.model, stage.weight)
+            evaluation.is_summed = True
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Checks that the evaluation was one of the whole data set."""
+        if self._evaluating is None:
+            return
+        evaluation = self._evaluating.loop.evaluation
+        evaluation.end()
+        if evaluation.stage is None:
+            return
+        if not evaluation.is_summed:
+            raise ValueError(
+                f"The evaluation ended after {evaluation.steps_done} of the "
+                f"{evaluation.stage.num_steps} steps of its data set. Leave out steps and "
+                f"validation_steps; to evaluate on a part of the samples, give that part to "
+                f"balancer.dataset."
+            )
+        self._validation_samples = evaluation.stage.weight
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Replaces the logs by their averages, in place."""
@@ -41,9 +102,14 @@ class MetricAverageCallback(keras.callbacks.Callback):
         names = sorted(set.intersection(*(set(json.loads(text)) for text in texts)))
         balancer = getattr(self.model.optimizer, "balancer", None)
         samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)
-        row = np.array([samples, *(float(numbers[name]) for name in names)])
+        weights = [samples, self._validation_samples]
+        row = np.array([*weights, *(float(numbers[name]) for name in names)])
         rows = self._collective.allgather(row)
-        for i, name in enumerate(names, start=1):
-            weights = np.ones(len(rows)) if name.startswith("val_") else rows[:, 0]
-            counted = weights > 0
-            logs[name] = float(np.average(rows[counted, i], weights=weights[counted]))
+        for i, name in enumerate(names, start=len(weights)):
+            weight = rows[:, int(name.startswith("val_"))]
+            counted = weight > 0
+            logs[name] = float(np.average(rows[counted, i], weights=weight[counted]))
+
+    @property
+    def _evaluating(self) -> Balancer | None:
+        return self._balancer or getattr(self.model.optimizer, "balancer", None)

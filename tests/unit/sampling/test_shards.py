@@ -13,9 +13,8 @@ plans = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 @given(plans, st.integers(1, 600))
 def test_every_sample_once_in_equally_many_steps(plan, num_samples):
     shards = [shard(rank, plan, num_samples) for rank in range(len(plan))]
-    read = [
-        sample for one in shards if one.weight for sample in range(one.start, one.start + one.weight)
-    ]
+    counted = [one for one in shards if one.weight]
+    read = [i for one in counted for i in range(one.start, one.start + one.weight)]
     assert sorted(read) == list(range(num_samples))
     steps = num_evaluation_steps(num_samples, plan)
     assert steps <= num_steps(num_samples, sum(plan))

@@ -1,0 +1,91 @@
+"""Yields one rank's part of a data set that is read once, for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.sampling import num_evaluation_steps, shard
+
+
+class Evaluation:
+    """Whether a balancer's evaluation is under way, and what it reads.
+
+    Callbacks say when an evaluation begins and ends, but do not see its data; the data set
+    announces itself when it is read. Whoever reads it in between, or without callbacks, gets the
+    same samples, and nobody adds up the ranks' results.
+
+    Attributes:
+        stage: What the evaluation under way reads, None where that is no data set of this
+            balancer.
+        steps_done: Its steps so far.
+        is_summed: Whether its metrics have been added up over the ranks.
+    """
+
+    def __init__(self) -> None:
+        self.stage: EvaluationStage | None = None
+        self.steps_done = 0
+        self.is_summed = False
+        self._is_open = False
+
+    def begin(self) -> None:
+        """An evaluation begins; its data set is not read yet."""
+        self.stage, self.steps_done, self.is_summed = None, 0, False
+        self._is_open = True
+
+    def end(self) -> None:
+        """The evaluation is over."""
+        self._is_open = False
+
+    def announce(self, stage: EvaluationStage) -> None:
+        """A data set is read from its beginning.
+
+        Raises:
+            ValueError: If that is the second pass of an evaluation.
+        """
+        if not self._is_open:
+            return
+        if self.stage is not None:
+            raise ValueError(
+                "A second pass over balancer.dataset(..., training=False) began within one "
+                "evaluation. Give Keras that data set, once, neither repeated nor with steps."
+            )
+        self.stage = stage
+
+
+class EvaluationStage:
+    """The first stage of an evaluation data set: which samples, in which step.
+
+    Args:
+        num_samples: Samples of the data set.
+        rank: Whose shard.
+        batch_sizes: Gives the plan in force, shape `[size]`; the same on all ranks whenever a
+            pass begins.
+        evaluation: Learns of each pass.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        rank: int,
+        batch_sizes: Callable[[], tuple[int, ...]],
+        evaluation: Evaluation,
+    ) -> None:
+        self.num_samples = num_samples
+        self.num_steps = num_evaluation_steps(num_samples, batch_sizes())
+        self.weight = 0
+        self._rank = rank
+        self._batch_sizes = batch_sizes
+        self._evaluation = evaluation
+
+    def __call__(self) -> Iterator[NDArray[np.int64]]:
+        """One pass by the plan in force: the sample indices of each step, shape `[count]`."""
+        self._evaluation.announce(self)
+        part = shard(self._rank, self._batch_sizes(), self.num_samples)
+        self.weight = part.weight
+        start = part.start
+        for count in part.counts:
+            yield np.arange(start, start + count, dtype=np.int64)
+            start += count

@@ -1,0 +1,190 @@
+"""An evaluation by all ranks says what one process says about all samples. Run on 1, 2, 3 ranks."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hvd_dbs.keras as hvd
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    flat,
+    hvd_collective,
+    images,
+    model,
+    one_process_run,
+    scripted,
+    sgd,
+    some_plans,
+)
+
+B = 16
+
+
+class LargestLabel(keras.metrics.Metric):
+    """Averages over ranks, and takes rank 0's: not everything is a sum."""
+
+    def __init__(self):
+        super().__init__(name="largest")
+        self.mean_of_ranks = self.add_variable((), "zeros", aggregation="mean", name="mean")
+        self.of_rank_0 = self.add_variable((), "zeros", aggregation="only_first_replica", name="r0")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.mean_of_ranks.assign(3.0)
+        self.of_rank_0.assign(1.0 + hvd.rank())
+
+    def result(self):
+        return {"mean_of_ranks": self.mean_of_ranks.value, "of_rank_0": self.of_rank_0.value}
+
+
+def binary(arrays):
+    x, y = arrays
+    return x, (y[:, None] % 2).astype(np.float32)
+
+
+def binary_model(**options):
+    """A classifier whose metrics are confusion matrices and histograms, not only means."""
+    keras.utils.set_random_seed(2)
+    net = keras.Sequential(
+        [
+            keras.layers.Input((8, 8, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1, activation="sigmoid", kernel_regularizer="l2"),
+        ]
+    )
+    metrics = [
+        "accuracy",
+        keras.metrics.AUC(name="auc"),
+        keras.metrics.F1Score(threshold=0.5, name="f1"),
+        keras.metrics.TruePositives(thresholds=0.0, name="positives"),
+        keras.metrics.FalsePositives(thresholds=0.0, name="negatives"),
+    ]
+    net.compile(loss="binary_crossentropy", metrics=metrics, **options)
+    return net
+
+
+def check_evaluate_equals_one_process():
+    plain, nets = binary_model(), [binary_model(steps_per_execution=steps) for steps in (1, 3)]
+    for num_samples in (1, 2, B, 37, 5 * B + 1):
+        arrays = binary(images(num_samples))
+        expected = plain.evaluate(*arrays, batch_size=B, verbose=0, return_dict=True)
+        for net, plan in zip(nets, (some_plans(B)[0], [1] * hvd.size()), strict=True):
+            balancer = hvd.Balancer(B, hvd.strategies.static(plan))
+            dataset = balancer.dataset(arrays, training=False)
+            average = hvd.callbacks.MetricAverageCallback(balancer=balancer)
+            logs = net.evaluate(dataset, verbose=0, return_dict=True, callbacks=[average])
+            assert logs.keys() == expected.keys()
+            for name, value in expected.items():
+                np.testing.assert_allclose(logs[name], value, rtol=1e-6, err_msg=name)
+
+
+def check_every_sample_is_evaluated_once_and_no_more_than_the_plan_at_a_time():
+    for num_samples in (1, 37, 5 * B + 1):
+        balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))
+        dataset = balancer.dataset(np.arange(num_samples), training=False)
+        batches = [batch.numpy() for batch in dataset]
+        assert len(batches) == len(dataset) <= -(-num_samples // B)
+        assert max(map(len, batches)) <= balancer.plan.batch_sizes[hvd.rank()]
+        row = np.full(num_samples, -1)
+        mine = np.concatenate(batches)
+        row[: len(mine)] = mine
+        rows = hvd_collective().allgather(row)
+        read = rows[rows >= 0].tolist()
+        # With less samples than ranks some read one that does not count for them.
+        assert sorted(read if num_samples > 1 else set(read)) == list(range(num_samples))
+
+
+def check_validation_follows_the_plan_and_leaves_training_alone():
+    arrays, held_out = images(70), images(41)
+    sizes = []
+
+    def note(x, y):
+        def keep(labels):
+            sizes.append(len(labels))
+            return labels
+
+        return x, tf.ensure_shape(tf.numpy_function(keep, [y], tf.int64), [None])
+
+    for every in (None, 2):
+        balancer = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+        net = model()
+        compile_model(net, sgd(balancer))
+        validation = balancer.dataset(held_out, training=False).map(note)
+        dataset = balancer.dataset(arrays, shuffle_seed=SEED)
+        history = fit(net, balancer, dataset, epochs=4, validation_data=validation).history
+        expected, _ = one_process_run(model(), arrays, B, epochs=4)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+        reference = model()
+        compile_model(reference, keras.optimizers.SGD())
+        reference.set_weights(net.get_weights())
+        loss, accuracy = reference.evaluate(*held_out, verbose=0)
+        np.testing.assert_allclose(history["val_loss"][-1], loss, rtol=1e-6)
+        np.testing.assert_allclose(history["val_accuracy"][-1], accuracy, rtol=1e-6)
+        assert len(history["loss"]) == len(history["val_loss"]) == 4
+    most = hvd_collective().allgather(np.array([len(set(sizes))])).max()
+    assert hvd.size() == 1 or most > 3  # The plans did change.
+
+
+def check_plain_validation_data_count_the_same_for_every_rank():
+    x, y = images(40)
+    mine = slice(None, 10) if hvd.rank() == 0 else slice(10, None)
+    balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(64), shuffle_seed=SEED)
+    local = (x[mine], y[mine])
+    balancer.dataset((x, y), training=False)
+    history = fit(net, balancer, dataset, epochs=1, validation_data=local).history
+    reference = model()
+    compile_model(reference, keras.optimizers.SGD())
+    reference.set_weights(net.get_weights())
+    losses = hvd_collective().allgather(np.array(reference.evaluate(*local, verbose=0)))
+    np.testing.assert_allclose(history["val_loss"], [losses[:, 0].mean()], rtol=1e-6)
+
+
+def check_metrics_that_are_no_sums():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    net.compile(loss=keras.losses.SparseCategoricalCrossentropy(True), metrics=[LargestLabel()])
+    logs = net.evaluate(
+        balancer.dataset(images(40), training=False),
+        verbose=0,
+        return_dict=True,
+        callbacks=[hvd.callbacks.MetricAverageCallback(balancer=balancer)],
+    )
+    assert logs["mean_of_ranks"] == 3.0
+    assert logs["of_rank_0"] == 1.0
+
+
+def check_an_evaluation_that_is_not_of_all_samples_is_an_error():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(70), training=False)
+    callbacks = [hvd.callbacks.MetricAverageCallback()]
+    with pytest.raises(ValueError, match="ended after 2 of the 5 steps"):
+        net.evaluate(dataset, steps=2, verbose=0, callbacks=callbacks)
+    with pytest.raises((ValueError, tf.errors.OpError), match=r"goes on behind|second pass"):
+        net.evaluate(dataset.repeat(), steps=11, verbose=0, callbacks=callbacks)
+    net.evaluate(dataset, verbose=0, callbacks=callbacks)
+    with pytest.raises(ValueError, match="an evaluation has no order"):
+        balancer.dataset(images(70), shuffle_seed=1, training=False)
+
+
+def check_validation_that_nobody_adds_up_is_an_error():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    with pytest.raises(ValueError, match="MetricAverageCallback"):
+        net.fit(
+            balancer.dataset(images(64), shuffle_seed=SEED),
+            validation_data=balancer.dataset(images(40), training=False),
+            callbacks=[hvd.callbacks.DynamicBatchSizeCallback(balancer)],
+            verbose=0,
+            shuffle=False,
+        )
+    balancer.loop.end_training()
