@@ -166,7 +166,11 @@ class Balancer:
             )
             return make_dataset(samples, stage)
         index_stage = IndexStage(
-            samples.num_samples, shuffle_seed, self.rank, self.plan.batch_sizes
+            samples.num_samples,
+            shuffle_seed,
+            self.rank,
+            self.plan.batch_sizes,
+            samples.block_size,
         )
         self.loop.read_from(index_stage)
         return make_dataset(samples, index_stage)
@@ -246,6 +250,7 @@ def _identity(source: Source, shuffle_seed: int | None) -> dict[str, str]:
     return {
         "number of samples": str(source.num_samples),
         "data set": source.identity,
+        "block_size": str(source.block_size),
         "shuffle_seed": repr(shuffle_seed),
     }
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Measurements:  scripts/bench.sh op|train [option of benchmarks/op.py or benchmarks/train.py]...
+# Measurements:  scripts/bench.sh op|train|data [option of benchmarks/op.py, train.py or data.py]...
 #   op    the weighted allreduce against Horovod's own, on 2 and on 4 ranks
 #   train every strategy against plain Horovod and the ideal, on emulated unequal ranks
+#   data  TFRecords read by windows against TensorFlow's own ways
 # Everything else should stand still meanwhile; ranks share this machine's cores.
 set -euo pipefail
-if [[ ${1:-} != op && ${1:-} != train ]]; then
-  sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2
+if [[ ${1:-} != op && ${1:-} != train && ${1:-} != data ]]; then
+  sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}" >&2
   exit 2
 fi
 # shellcheck source=scripts/environment.sh
@@ -14,8 +15,8 @@ cd "$repository"
 export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=
 # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-if [[ $1 == train ]]; then
-  exec python -m benchmarks.train "${@:2}"
+if [[ $1 != op ]]; then
+  exec python -m "benchmarks.$1" "${@:2}"
 fi
 export TF_ENABLE_ONEDNN_OPTS=0
 options=("${@:2}")

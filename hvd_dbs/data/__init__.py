@@ -1,5 +1,6 @@
 """Sources of samples, and tf.data pipelines over the windows of `sampling`."""
 
 from hvd_dbs.data.source import Source
+from hvd_dbs.data.tfrecords import TFRecords
 
-__all__ = ["Source"]
+__all__ = ["Source", "TFRecords"]

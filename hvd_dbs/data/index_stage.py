@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.sampling import EpochOrder, PlanSchedule, num_steps, window
+from hvd_dbs.sampling import EpochOrder, PlanSchedule, ReadAhead, num_steps, window
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -28,15 +28,22 @@ class IndexStage:
         seed: Shuffle seed, or None for the order of the data.
         rank: Whose windows.
         batch_sizes: The plan to begin with, shape `[size]`.
+        block_size: Consecutive samples that shuffling leaves together.
     """
 
     def __init__(
-        self, num_samples: int, seed: int | None, rank: int, batch_sizes: tuple[int, ...]
+        self,
+        num_samples: int,
+        seed: int | None,
+        rank: int,
+        batch_sizes: tuple[int, ...],
+        block_size: int = 1,
     ) -> None:
         self.num_samples = num_samples
         self.num_steps = num_steps(num_samples, sum(batch_sizes))
         self._seed = seed
         self._rank = rank
+        self._block_size = block_size
         self._changed = threading.Condition()
         self._schedule = PlanSchedule(batch_sizes)
         self._training = False
@@ -95,7 +102,7 @@ class IndexStage:
             # An iterator that starts when all of the open epoch has been handed out is the next
             # epoch's (a repeated data set begins again before training says so).
             epoch = self._epoch + (self._training and self._used_up)
-        order = EpochOrder(self.num_samples, self._seed, epoch)
+        order = ReadAhead(EpochOrder(self.num_samples, self._seed, epoch, self._block_size))
         for step in range(self.num_steps):
             with self._changed:
                 batch_sizes = self._settled((epoch, step))

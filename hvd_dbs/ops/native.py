@@ -104,7 +104,7 @@ def _load(path: Path) -> tuple[NativeLibrary | None, str]:
 
 
 def _functions(path: Path) -> ctypes.CDLL:
-    functions = ctypes.CDLL(str(path))
+    functions = ctypes.CDLL(str(path), use_errno=True)
     functions.hvd_dbs_step_clock_new.restype = ctypes.c_int64
     functions.hvd_dbs_step_clock_new.argtypes = [ctypes.c_int64]
     functions.hvd_dbs_step_clock_delete.argtypes = [ctypes.c_int64]
@@ -114,6 +114,17 @@ def _functions(path: Path) -> ctypes.CDLL:
         ctypes.c_int64,
         ctypes.POINTER(ctypes.c_double),
         ctypes.c_int64,
+    ]
+    functions.hvd_dbs_scan_records.restype = ctypes.c_int64
+    functions.hvd_dbs_scan_records.argtypes = [
+        ctypes.c_int32,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.c_int64,
+        ctypes.c_int32,
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.POINTER(ctypes.c_int32),
     ]
     return functions
 

@@ -1,6 +1,7 @@
 """Who reads which sample, and when. Pure: NumPy only."""
 
 from hvd_dbs.sampling.epoch_order import EpochOrder
+from hvd_dbs.sampling.read_ahead import ReadAhead
 from hvd_dbs.sampling.schedule import PlanSchedule
 from hvd_dbs.sampling.shards import Shard, num_evaluation_steps, shard
 from hvd_dbs.sampling.windows import Window, num_steps, step_batch_sizes, window
@@ -8,6 +9,7 @@ from hvd_dbs.sampling.windows import Window, num_steps, step_batch_sizes, window
 __all__ = [
     "EpochOrder",
     "PlanSchedule",
+    "ReadAhead",
     "Shard",
     "Window",
     "num_evaluation_steps",

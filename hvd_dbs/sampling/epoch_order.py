@@ -21,10 +21,16 @@ class EpochOrder:
     Whole-number arithmetic only, so every machine computes the same order, for any part of an
     epoch, in time proportional to that part.
 
+    With blocks, the data are turned round by a distance drawn for the epoch and cut into blocks of
+    consecutive samples; the order of the blocks is permuted, that in each block stays. So other
+    samples are neighbours at the borders in each epoch, and the samples that fill no block, which
+    come last, are other ones too.
+
     Attributes:
         num_samples: Samples in the data set.
         seed: Shuffle seed; None keeps the order of the data.
         epoch: Number of the epoch.
+        block_size: Consecutive samples that stay together; 1 moves each sample alone.
 
     Example:
         >>> order = EpochOrder(num_samples=5, seed=None, epoch=0)
@@ -32,6 +38,8 @@ class EpochOrder:
         [1, 2, 3]
         >>> sorted(EpochOrder(num_samples=5, seed=7, epoch=0).indices(0, 5).tolist())
         [0, 1, 2, 3, 4]
+        >>> EpochOrder(num_samples=9, seed=7, epoch=0, block_size=3).indices(0, 9).tolist()
+        [1, 2, 3, 7, 8, 0, 4, 5, 6]
 
     References:
         Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002.
@@ -40,12 +48,15 @@ class EpochOrder:
     num_samples: int
     seed: int | None
     epoch: int
+    block_size: int = 1
 
     def __post_init__(self) -> None:
         if self.num_samples < 1:
             raise ValueError(f"num_samples={self.num_samples} must be at least 1.")
         if self.epoch < 0:
             raise ValueError(f"epoch={self.epoch} must not be negative.")
+        if self.block_size < 1:
+            raise ValueError(f"block_size={self.block_size} must be at least 1.")
 
     def indices(self, start: int, count: int) -> NDArray[np.int64]:
         """The samples at positions `start` to `start + count - 1`, shape `[count]`.
@@ -58,16 +69,44 @@ class EpochOrder:
                 f"positions [{start}, {start + count}) are not inside an epoch of "
                 f"{self.num_samples} samples."
             )
-        positions = np.arange(start, start + count, dtype=np.uint64)
-        if self.seed is not None and self.num_samples > 1:
+        return self.at(np.arange(start, start + count))
+
+    def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The samples at some positions of the epoch, shape `[count]`."""
+        values = positions.astype(np.uint64)
+        if self.seed is not None:
             keys = _keys(self.seed, self.epoch)
-            num_bits = max(2, (self.num_samples - 1).bit_length())
-            positions = _encrypt(positions, keys, num_bits)
-            outside = np.flatnonzero(positions >= self.num_samples)
-            while outside.size:
-                positions[outside] = _encrypt(positions[outside], keys, num_bits)
-                outside = outside[positions[outside] >= self.num_samples]
-        return positions.astype(np.int64)
+            if self.block_size == 1:
+                values = _permuted(values, keys, self.num_samples)
+            else:
+                values = self._by_blocks(values, keys)
+        return values.astype(np.int64)
+
+    def _by_blocks(
+        self, positions: NDArray[np.uint64], keys: tuple[np.uint64, ...]
+    ) -> NDArray[np.uint64]:
+        num_blocks, size = self.num_samples // self.block_size, np.uint64(self.block_size)
+        in_blocks = positions < np.uint64(num_blocks * self.block_size)
+        inside = positions[in_blocks]
+        moved = positions.copy()
+        moved[in_blocks] = _permuted(inside // size, keys, num_blocks) * size + inside % size
+        distance = int(_mixed(np.array(keys[:1]))[0]) % self.num_samples
+        return (moved + np.uint64(distance)) % np.uint64(self.num_samples)
+
+
+def _permuted(
+    values: NDArray[np.uint64], keys: tuple[np.uint64, ...], count: int
+) -> NDArray[np.uint64]:
+    """Where a permutation of the numbers below `count` sends some of them."""
+    if count < 2:
+        return values
+    num_bits = max(2, (count - 1).bit_length())
+    result = _encrypt(values, keys, num_bits)
+    outside = np.flatnonzero(result >= count)
+    while outside.size:
+        result[outside] = _encrypt(result[outside], keys, num_bits)
+        outside = outside[result[outside] >= count]
+    return result
 
 
 def _encrypt(

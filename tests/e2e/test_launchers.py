@@ -55,6 +55,15 @@ def test_a_slow_rank_gets_fewer_samples():
     assert "rank 1 was slowest" in job.output
 
 
+def test_the_example_of_files_learns():
+    job = run_job(
+        mpirun(2, python("examples/keras_tfrecord.py", "--epochs", "2", "--strategy", "even")),
+        timeout=180,
+    )
+    assert job.exit_code == 0, job.output[-4000:]
+    assert results(job.output)[1] > 0.6
+
+
 def test_a_wrong_argument_ends_the_job_with_its_reason():
     job = run_job(mpirun(2, python("examples/keras_digits.py", "--strategy", "quick")), timeout=120)
     assert job.exit_code not in (0, -1)

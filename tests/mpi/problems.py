@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -60,6 +61,18 @@ def images(num_samples: int = 70) -> tuple[NDArray[np.float32], NDArray[np.int64
     random = np.random.default_rng(0)
     x = random.normal(size=(num_samples, 8, 8, 1)).astype(np.float32)
     return x, random.integers(0, 4, num_samples)
+
+
+def write_examples(path: Path, x: NDArray[np.float32], y: NDArray[np.int64]) -> None:
+    """A TFRecord file of images and labels."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for image, label in zip(x, y, strict=True):
+            features = {
+                "image": tf.train.Feature(float_list=tf.train.FloatList(value=image.ravel())),
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
 
 
 def model(*, batch_norm: bool = False, seed: int = 1) -> keras.Model:

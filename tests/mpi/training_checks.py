@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import chain
+import tempfile
+from contextlib import contextmanager
+from itertools import chain, pairwise
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.cluster import collective as job
 from hvd_dbs.sampling import step_batch_sizes
 from tests.mpi.problems import (
     SEED,
@@ -24,6 +28,7 @@ from tests.mpi.problems import (
     sgd,
     some_plans,
     weights_of_all_ranks,
+    write_examples,
 )
 
 B = 16
@@ -66,6 +71,71 @@ def check_several_steps_in_one_call_equal_one_process():
     compile_model(net, sgd(balancer), steps_per_execution=3)
     fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
     np.testing.assert_allclose(flat(net), one_process_run(model(), arrays, B)[0], atol=1e-5)
+
+
+def check_records_in_files_equal_one_process():
+    x, y = arrays = images(70)
+    features = {
+        "image": tf.io.FixedLenFeature([8, 8, 1], tf.float32),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+
+    def parse(batch):
+        samples = tf.io.parse_example(batch, features)
+        return samples["image"], samples["label"]
+
+    with _shared_folder() as folder:
+        if hvd.rank() == 0:
+            borders = [0, 23, 23, 24, 70]  # Odd lengths, none, and a single one.
+            for first, last in pairwise(borders):
+                write_examples(
+                    folder / f"images-{first}-{last}.tfrecord", x[first:last], y[first:last]
+                )
+        _meet()
+        # All ranks make the indexes of the same files at once.
+        source = hvd.data.TFRecords(folder / "*.tfrecord", parse)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = model()
+        compile_model(net, sgd(balancer))
+        history = fit(net, balancer, balancer.dataset(source, shuffle_seed=SEED)).history
+    expected, expected_history = one_process_run(model(), arrays, B)
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+    for name, values in expected_history.items():
+        np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+
+
+def check_files_that_one_rank_cannot_read_are_an_error_of_all():
+    with _shared_folder() as folder:
+        if hvd.rank() == 0:
+            for name in ("whole", "cut"):
+                write_examples(folder / name, *images(3))
+            with (folder / "cut").open("r+b") as file:
+                file.truncate((folder / "cut").stat().st_size - 5)
+        _meet()
+        balancer = hvd.Balancer(B)
+        last = hvd.size() - 1
+        mine = folder / ("cut" if hvd.rank() == last else "whole")
+        with pytest.raises(ValueError, match=r"cut: the record at offset \d+ is cut off"):
+            balancer.dataset(hvd.data.TFRecords(mine))
+        if last > 0:
+            mine = folder / "whole"
+            if hvd.rank() == last:
+                mine = folder / "other"
+                write_examples(mine, *images(3))
+            with pytest.raises(ValueError, match="data set differs between ranks"):
+                balancer.dataset(hvd.data.TFRecords(mine))
+
+
+@contextmanager
+def _shared_folder():
+    """A folder that all ranks know, and that is gone when all are done with it."""
+    with tempfile.TemporaryDirectory() as mine:
+        yield Path(job.allgather_text(hvd_collective(), mine)[0])
+        _meet()
+
+
+def _meet():
+    hvd_collective().allgather(np.zeros(1))
 
 
 def check_adam_with_clipping_and_decay_equals_one_process():

@@ -18,7 +18,7 @@ ALLOWED = {
     "sampling": set(),
     "simulator": {"balancing", "sampling"},
     "cluster": {"balancing"},
-    "data": {"sampling"},
+    "data": {"sampling", "ops"},
     "ops": set(),
     "dynamic_learning_rate": {"balancing", "ops"},
     "training_loop": {"balancing", "sampling", "cluster", "data", "ops"},

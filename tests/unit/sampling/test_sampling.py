@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_dbs.sampling import EpochOrder, PlanSchedule, num_steps, step_batch_sizes, window
+from hvd_dbs.sampling import (
+    EpochOrder,
+    PlanSchedule,
+    ReadAhead,
+    num_steps,
+    step_batch_sizes,
+    window,
+)
 
 plans = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
@@ -17,6 +24,40 @@ def test_an_epoch_holds_every_sample_once(num_samples, seed, epoch):
     indices = EpochOrder(num_samples, seed, epoch).indices(0, num_samples)
     assert indices.dtype == np.int64
     np.testing.assert_array_equal(np.sort(indices), np.arange(num_samples))
+
+
+@given(st.integers(1, 500), st.integers(1, 60), st.integers(0, 99), st.none() | st.integers(0, 99))
+def test_blocks_move_as_a_whole_and_hold_every_sample_once(num_samples, block_size, epoch, seed):
+    indices = EpochOrder(num_samples, seed, epoch, block_size).indices(0, num_samples)
+    np.testing.assert_array_equal(np.sort(indices), np.arange(num_samples))
+    steps = np.diff(indices) % num_samples
+    inside = np.arange(1, num_samples) % block_size != 0
+    assert (steps[inside] == 1 % num_samples).all()
+    if seed is None:
+        assert (steps == 1 % num_samples).all()
+
+
+def test_blocks_are_shuffled_and_cut_anew_each_epoch():
+    orders = [EpochOrder(1003, 7, epoch, 10).indices(0, 1003) for epoch in range(50)]
+    assert len({tuple(order[1000:]) for order in orders}) > 30  # Those that fill no block.
+    assert len({int(order[0]) % 10 for order in orders}) > 5
+    for order in orders:
+        followers = (order[10:1000:10] - order[:990:10]) % 1003 == 10
+        assert followers.mean() < 0.1
+
+
+strides = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 4)), min_size=1, max_size=6)
+
+
+@given(st.integers(1, 9000), st.integers(1, 500), st.none() | st.integers(0, 99), strides)
+def test_reading_ahead_changes_nothing(num_samples, block_size, seed, strides):
+    order = EpochOrder(num_samples, seed, 3, block_size)
+    ahead, start = ReadAhead(order), 0
+    for stride, times in strides:
+        for length in [max(1, stride // 2), stride] * times:
+            count = min(length, num_samples - start)
+            np.testing.assert_array_equal(ahead.indices(start, count), order.indices(start, count))
+            start = min(start + stride, num_samples)
 
 
 @given(st.integers(1, 3000), st.integers(0, 99), st.data())
@@ -50,7 +91,11 @@ def test_orders_differ_by_seed_and_epoch_and_look_random():
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [((0, 1, 0), "num_samples=0"), ((5, 1, -1), "epoch=-1")],
+    [
+        ((0, 1, 0), "num_samples=0"),
+        ((5, 1, -1), "epoch=-1"),
+        ((5, 1, 0, 0), "block_size=0"),
+    ],
 )
 def test_impossible_epochs_are_an_error(arguments, text):
     with pytest.raises(ValueError, match=text):

@@ -1,0 +1,278 @@
+"""Records in files are read by number, each once, and what is wrong with a file is said."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_dbs.data import TFRecords, record_index
+from hvd_dbs.data.arrays import Arrays
+from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.data.pipeline import make_dataset
+from hvd_dbs.ops import native, record_twin, records
+
+RECORDS = [
+    np.random.default_rng(i).bytes(size) for i, size in enumerate([0, 3, 40000, 100, 5, 17000, 1])
+]
+
+
+@pytest.fixture(params=["native", "twin"])
+def native_mode(request, monkeypatch):
+    monkeypatch.setenv("HVD_DBS_NATIVE", "1" if request.param == "native" else "0")
+    if request.param == "native" and native.library() is None:
+        pytest.skip(native.reason_for_absence())
+    return request.param
+
+
+def write(path, contents):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in contents:
+            writer.write(content)
+    return path
+
+
+def numbered_files(folder, lengths):
+    """Files whose records hold the record's number, and something to make them of all lengths."""
+    start = 0
+    for i, length in enumerate(lengths):
+        numbers = range(start, start + length)
+        write(folder / f"part-{i:02}", [struct.pack("<q", n) + b"x" * (n % 97) for n in numbers])
+        start += length
+    return str(folder / "part-*")
+
+
+def numbers(batch):
+    return tf.io.decode_raw(tf.strings.substr(batch, 0, 8), tf.int64)[:, 0]
+
+
+def read_all(source, batch_size=3):
+    stage = IndexStage(source.num_samples, None, 0, (batch_size,))
+    return [record for batch in make_dataset(source, stage) for record in batch.numpy()]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "num_ranks", "block_size"),
+    [([50], 1, 1), ([7, 0, 33, 1], 2, 1), ([7, 0, 33, 1], 3, 4), ([64, 65, 0], 2, 16)],
+)
+def test_each_rank_reads_what_it_would_read_of_arrays(
+    tmp_path, native_mode, lengths, num_ranks, block_size
+):
+    source = TFRecords(numbered_files(tmp_path, lengths), numbers, block_size=block_size)
+    total = sum(lengths)
+    assert source.num_samples == total
+    random = np.random.default_rng(total)
+    plans = [
+        tuple(np.bincount(random.integers(0, num_ranks, 16), minlength=num_ranks) + 1)
+        for _ in range(3)
+    ]
+    plans = [(plan[0] + 16 + num_ranks - sum(plan), *plan[1:]) for plan in plans]
+    seen = {epoch: [] for epoch in range(3)}
+    for rank in range(num_ranks):
+        readers = []
+        for one in (source, Arrays(np.arange(total))):
+            stage = IndexStage(total, 5, rank, plans[0], block_size)
+            stage.begin_training(plans[0])
+            readers.append((stage, make_dataset(one, stage)))
+        for epoch, plan in enumerate(plans):
+            batches = []
+            for stage, dataset in readers:
+                stage.open_epoch(epoch, plan, settled=stage.num_steps)
+                batches.append([batch.numpy().tolist() for batch in dataset])
+            assert batches[0] == batches[1]
+            # In a partial step a rank may only fill in.
+            full = total // sum(plan)
+            seen[epoch] += [number for batch in batches[0][:full] for number in batch]
+    for epoch_numbers in seen.values():
+        assert (
+            len(epoch_numbers) == len(set(epoch_numbers)) == total // sum(plans[0]) * sum(plans[0])
+        )
+
+
+def test_records_come_as_they_were_written(tmp_path, native_mode):
+    source = TFRecords([write(tmp_path / "one", RECORDS), write(tmp_path / "two", RECORDS[::-1])])
+    assert read_all(source) == RECORDS + RECORDS[::-1]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many samples as it gets"):
+        read_all(TFRecords(tmp_path / "one", lambda batch: {"first": batch[:1]}))
+
+
+def test_a_kept_index_is_used_as_long_as_it_fits(tmp_path, monkeypatch):
+    file = write(tmp_path / "data", RECORDS)
+    scans = []
+    monkeypatch.setattr(
+        record_index, "scan", lambda *given: scans.append(given) or records.scan(*given)
+    )
+
+    def num_scans(source):
+        before = len(scans)
+        assert read_all(source) == RECORDS
+        return len(scans) - before
+
+    assert num_scans(TFRecords(file)) == 1
+    kept = record_index.index_path(file, None)
+    assert sorted(tmp_path.iterdir()) == sorted([file, kept])
+    assert num_scans(TFRecords(file)) == 0
+    assert num_scans(TFRecords(file, on_corrupt="skip")) == 1  # It has to look at the data.
+    assert num_scans(TFRecords(file, on_corrupt="skip")) == 0
+    assert num_scans(TFRecords(file)) == 0
+    content = kept.read_bytes()
+    for damaged in (b"", content[:100], content[:-8], content[:-1] + b"\x01", b"\x93NUMPY"):
+        kept.write_bytes(damaged)
+        assert num_scans(TFRecords(file)) == 1
+    os.utime(file, ns=(0, 0))
+    assert num_scans(TFRecords(file)) == 1
+    folder = tmp_path / "indexes"
+    assert num_scans(TFRecords(file, index_folder=folder)) == 1
+    assert num_scans(TFRecords(file, index_folder=folder)) == 0
+    assert [path.suffix for path in folder.iterdir()] == [".hvd_dbs-index"]
+    kept.unlink()
+    monkeypatch.setattr(record_index.os, "access", lambda *_: False)
+    assert num_scans(TFRecords(file)) == 1
+    assert not kept.exists()
+
+
+def test_files_are_scanned_once_by_all_who_start_together(tmp_path, monkeypatch):
+    pattern = numbered_files(tmp_path, [5] * 12)
+    scans = []
+    start = threading.Barrier(4)
+    monkeypatch.setattr(
+        record_index, "scan", lambda *given: scans.append(given[0]) or records.scan(*given)
+    )
+
+    def count(_):
+        start.wait(timeout=10)
+        return TFRecords(pattern).num_samples
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(count, range(4))) == [60] * 4
+    assert len(scans) == len(set(scans)) == 12
+
+
+def test_nobody_waits_for_ever_for_a_lock(tmp_path, monkeypatch):
+    file = write(tmp_path / "data", RECORDS)
+    with record_index._locked(file, 0):
+        monkeypatch.setattr(record_index, "_PATIENCE_SECONDS", 0.1)
+        assert TFRecords(file).num_samples == len(RECORDS)
+
+
+def offset_of(number):
+    return sum(len(record) + 16 for record in RECORDS[:number])
+
+
+def damage(file, offset):
+    content = bytearray(file.read_bytes())
+    content[offset] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_record_is_an_error_that_says_where(tmp_path, native_mode):
+    file = write(tmp_path / "data", RECORDS)
+    damage(file, offset_of(3) + 20)
+    with pytest.raises(tf.errors.OpError) as raised:
+        read_all(TFRecords(file))
+    message = str(raised.value)
+    for part in (str(file), f"offset {offset_of(3)}", "do not match", 'on_corrupt="skip"'):
+        assert part in message
+    damage(file, offset_of(5) + 2)
+    with pytest.raises(ValueError, match=f"{file}: the length of the record at offset"):
+        TFRecords(file).num_samples  # noqa: B018
+
+
+def test_damaged_records_are_left_out_on_request(tmp_path, native_mode):
+    first, second = write(tmp_path / "1", RECORDS), write(tmp_path / "2", RECORDS)
+    damage(first, offset_of(0) + 12)
+    damage(first, offset_of(3) + 20)
+    damage(second, offset_of(2) + 39000)
+    with second.open("r+b") as file:
+        file.truncate(offset_of(6) + 3)
+    expected = [RECORDS[i] for i in (1, 2, 4, 5, 6, 0, 1, 3, 4, 5)]
+    for _ in range(2):  # By scanning, and by a kept index.
+        source = TFRecords(str(tmp_path / "?"), on_corrupt="skip")
+        assert read_all(source) == expected
+        assert source.num_samples == 10
+        assert source.num_skipped == 3
+        (warning,) = source.warnings
+        assert warning.startswith("3 damaged records are left out, and 3 bytes")
+        assert f"{second} at offset {offset_of(2)}" in warning
+    with pytest.raises(ValueError, match=f"{second}: the record at offset {offset_of(6)} is cut"):
+        TFRecords(str(tmp_path / "?")).num_samples  # noqa: B018
+
+
+def test_a_file_that_changes_after_it_was_indexed_is_an_error(tmp_path, native_mode):
+    file = write(tmp_path / "data", RECORDS)
+    source = TFRecords(file)
+    assert source.num_samples == len(RECORDS)
+    write(file, RECORDS[::-1])
+    with pytest.raises(tf.errors.OpError, match="when the file was indexed"):
+        read_all(source)
+    file.unlink()
+    with pytest.raises(tf.errors.OpError, match="No such file"):
+        read_all(source)
+
+
+def test_what_cannot_be_indexed_says_what_to_do(tmp_path, native_mode):
+    plain = write(tmp_path / "plain", RECORDS)
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    (tmp_path / "text").write_text("This is no such file. " * 10)
+    write(tmp_path / "empty", [])
+    for name, options, text in [
+        ("packed.gz", {}, "looks compressed.*hvd.data.Stream"),
+        ("packed.gz", {"on_corrupt": "skip"}, "looks compressed"),
+        ("text", {}, "does not look like a TFRecord file"),
+        ("empty", {}, "expected at least 1"),
+        ("nothing-*", {}, "no file matches"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            TFRecords(tmp_path / name, **options).num_samples  # noqa: B018
+    with pytest.raises(ValueError, match="Mount or copy"):
+        TFRecords("gs://bucket/data-*").num_samples  # noqa: B018
+    with pytest.raises(ValueError, match="given more than once"):
+        TFRecords([plain, str(tmp_path / "pl*")]).num_samples  # noqa: B018
+    with pytest.raises(ValueError, match="block_size=0"):
+        TFRecords(plain, block_size=0)
+    with pytest.raises(ValueError, match="on_corrupt='ignore' is unknown"):
+        TFRecords(plain, on_corrupt="ignore")
+
+
+def test_the_twin_is_the_native_library(tmp_path):
+    if native.library() is None:
+        pytest.skip(native.reason_for_absence())
+    file = write(tmp_path / "data", RECORDS)
+    whole = file.read_bytes()
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        content = bytearray(whole[: random.integers(1, len(whole) + 1)])
+        for place in random.integers(0, len(content), random.integers(0, 3)):
+            content[place] ^= 1 << random.integers(0, 8)
+        for offset in random.choice([0, 1, 3, 5]) * np.ones(random.integers(0, 2), int):
+            content[offset_of(offset) % len(content)] ^= 1
+        file.write_bytes(content)
+        for verify in (False, True):
+            found = [scanned(file, verify, mode) for mode in ("1", "0")]
+            for name in ("offsets", "damaged", "lost_bytes", "problem"):
+                ours, twins = (getattr(one, name) for one in found)
+                np.testing.assert_array_equal(ours, twins, err_msg=name)
+
+
+def scanned(file, verify, mode):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HVD_DBS_NATIVE", mode)
+        return records.scan(file, verify)
+
+
+def test_the_twins_checksums_are_those_of_the_standard():
+    for data, checksum in [
+        (b"", 0x00000000),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ]:
+        rotated = (checksum >> 15 | checksum << 17) + 0xA282EAD8
+        assert record_twin.masked_crc32c(data) == rotated & 0xFFFFFFFF
