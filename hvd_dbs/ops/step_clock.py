@@ -51,6 +51,13 @@ class StepClock:
         self._recorder: _Recorder = (
             _TensorFlowRecorder() if library is None else _NativeRecorder(library)
         )
+        with tf.init_scope(), tf.device("CPU"):
+            self._waits = tf.Variable(False)
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether a step is between `ready` and `back`. For other threads."""
+        return bool(self._waits.numpy())
 
     def restart(self) -> None:
         """Leaves the step under way out: it holds more than a step's work.
@@ -63,12 +70,14 @@ class StepClock:
     def ready(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         """Notes that these local gradients are ready; in the graph. Its result is for `back`."""
         with tf.control_dependencies(list(gradients)):
+            self._waits.assign(True)
             return self._recorder.ready()
 
     def back(self, ready: tf.Tensor, reduced: Sequence[tf.Tensor], num_samples: tf.Tensor) -> None:
         """Notes a step whose reduced gradients these are; in the graph."""
         with tf.control_dependencies([ready, *reduced]):
             self._recorder.back(ready, num_samples)
+            self._waits.assign(False)
 
     def drain(self) -> StepTimes:
         """The steps since the last call, oldest first."""

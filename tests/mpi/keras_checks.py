@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import socket
 import tempfile
+import time
 from pathlib import Path
 
 import horovod.tensorflow.keras as stock
@@ -13,6 +16,7 @@ import pytest
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.balancing.ramps import Ramp
+from hvd_dbs.cluster.collective import allgather_text
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -200,3 +204,44 @@ def check_a_dynamic_learning_rate_needs_the_balancers_optimizer():
     compile_model(callback.model, sgd(None))
     with pytest.raises(ValueError, match="does not follow this balancer"):
         callback.on_train_begin()
+
+
+def check_a_watchdog_names_the_rank_that_others_wait_for():
+    lines = []
+
+    class Told(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+            told.touch()
+
+    class Sleepy(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if (batch, hvd.rank()) == (1, 1):
+                end = time.monotonic() + 20
+                while time.monotonic() < end and not told.exists():
+                    time.sleep(0.01)
+
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+    fit(net, balancer, dataset, epochs=1)  # The graph is built.
+    logger = logging.getLogger("hvd_dbs.cluster.heartbeat")
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(allgather_text(balancer.collective, folder)[0]) / "told"
+        handler = Told()
+        logger.addHandler(handler)
+        watchdog = hvd.callbacks.ProgressWatchdogCallback(balancer, warn_seconds=0.8)
+        try:
+            fit(net, balancer, dataset, epochs=1, callbacks=[watchdog, Sleepy()])
+        finally:
+            logger.removeHandler(handler)
+    named = [line for line in lines if "has made no progress" in line]
+    if hvd.size() == 1 or hvd.rank() != 0:
+        assert not named
+        return
+    place = f"rank 1 (host {socket.gethostname()}, process "
+    assert len(named) == 1
+    assert named[0].startswith(place)
+    assert "Last finished step: epoch 0, step 0. It is in on_train_batch_begin" in named[0]
+    assert "Rank 0 waits for it." in named[0]

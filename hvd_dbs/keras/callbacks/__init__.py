@@ -9,6 +9,7 @@ from hvd_dbs.keras.callbacks.learning_rate import (
     LearningRateWarmupCallback,
 )
 from hvd_dbs.keras.callbacks.metric_average import MetricAverageCallback
+from hvd_dbs.keras.callbacks.progress_watchdog import ProgressWatchdogCallback
 
 __all__ = [
     "BestModelCheckpoint",
@@ -18,4 +19,5 @@ __all__ = [
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "ProgressWatchdogCallback",
 ]

@@ -1,0 +1,111 @@
+"""What a thread that trains is doing, read from its Python stack by another thread."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from hvd_dbs.cluster.standstill import WAITING
+
+_COLLECTIVES = ("/hvd_dbs/cluster/collective.py", "/horovod/tensorflow/", "/mpi4py/")
+_INDEX_STAGE = "/hvd_dbs/data/index_stage.py"
+_PACKAGE = str(Path(__file__).parents[1])
+_LIBRARIES = (_PACKAGE, "/site-packages/", "/dist-packages/", "/lib/python", "<frozen")
+
+
+class Activity:
+    """Watches the thread that makes it, which is inside a call of `fit`.
+
+    Example:
+        >>> activity = Activity()  # doctest: +SKIP
+        >>> activity.describe(in_collective=False)  # doctest: +SKIP
+        'validating'
+    """
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        fits = [frame for frame in _stack(self._thread) if _is_fit(frame)]
+        self._fit = fits[0].f_code if fits else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread has left `fit`, by an exception for example."""
+        stack = _stack(self._thread)
+        return self._fit is not None and not any(frame.f_code is self._fit for frame in stack)
+
+    def describe(self, in_collective: bool) -> str:
+        """What the thread is doing, to be read behind "it is".
+
+        Args:
+            in_collective: Whether the step under way has this rank's gradients and waits for the
+                sum of all; Python's stack does not show that.
+
+        Returns:
+            "waiting for others", "saving", "validating", "building the graph", "reading data" and
+            where, "reading data or computing", or "in" some function and where.
+        """
+        stack = list(_stack(self._thread))
+        files = [frame.f_code.co_filename for frame in stack]
+        names = [frame.f_code.co_name for frame in stack]
+        if any(part in file for file in files for part in _COLLECTIVES):
+            return WAITING
+        if any("/keras/src/saving/" in f or f.endswith("model_checkpoint.py") for f in files):
+            return "saving"
+        if "evaluate" in names and any("/keras/" in file for file in files):
+            return "validating"
+        own = next((frame for frame in stack if not _is_library(frame)), None)
+        inside = stack.index(own) if own is not None else len(stack)
+        if any(_is_fit(frame) for frame in stack[:inside]):  # No function of the user's in it.
+            if any(file.endswith("/callback_list.py") for file in files[:inside]):
+                return f"in {_where(stack[0])}"
+            if in_collective:
+                return WAITING
+            if any(file.endswith("/func_graph.py") for file in files[:inside]):
+                return "building the graph"
+            reading = _reading(self._thread)
+            return f"reading data, {reading}" if reading else "reading data or computing"
+        return f"in {_where(own)}" if own is not None else "somewhere"
+
+
+def _reading(training_thread: int) -> str:
+    """Where Python code is preparing data, if some is: in a generator or `py_function`."""
+    for thread in sys._current_frames():
+        if thread == training_thread:
+            continue
+        stack = list(_stack(thread))
+        files = [frame.f_code.co_filename for frame in stack]
+        if not any(file.endswith("/script_ops.py") for file in files):
+            continue
+        if any(file.endswith(_INDEX_STAGE) for file in files):
+            continue  # It waits for the plan of a step that lies ahead.
+        own = next((frame for frame in stack if not _is_library(frame)), None)
+        if own is not None:
+            return f"in {_where(own)}"
+    return ""
+
+
+def _stack(thread: int) -> Iterator[FrameType]:
+    """The frames of a thread, the innermost first; none if it has ended."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_fit(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "fit" and "/keras/" in frame.f_code.co_filename
+
+
+def _is_library(frame: FrameType) -> bool:
+    """Whether it is not the user's own code: an installed library, or this one."""
+    file = frame.f_code.co_filename
+    return any(part in file for part in _LIBRARIES)
+
+
+def _where(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{code.co_name} ({os.path.basename(code.co_filename)}, line {frame.f_lineno})"
