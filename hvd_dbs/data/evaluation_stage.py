@@ -81,9 +81,19 @@ class EvaluationStage:
         self._evaluation = evaluation
 
     def __call__(self) -> Iterator[NDArray[np.int64]]:
-        """One pass by the plan in force: the sample indices of each step, shape `[count]`."""
+        """One pass by the plan in force: the sample indices of each step, shape `[count]`.
+
+        Raises:
+            ValueError: If the global batch size, and with it the number of steps, has changed.
+        """
         self._evaluation.announce(self)
-        part = shard(self._rank, self._batch_sizes(), self.num_samples)
+        batch_sizes = self._batch_sizes()
+        if num_evaluation_steps(self.num_samples, batch_sizes) != self.num_steps:
+            raise ValueError(
+                f"The global batch size has changed to {sum(batch_sizes)} since this evaluation "
+                f"data set was made. Make it anew with balancer.dataset(..., training=False)."
+            )
+        part = shard(self._rank, batch_sizes, self.num_samples)
         self.weight = part.weight
         start = part.start
         for count in part.counts:
