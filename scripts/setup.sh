@@ -393,7 +393,7 @@ install_hvd_dbs() {
   # A library from an earlier run would be used although it is not wanted any more.
   [[ $build_op == 1 ]] || rm -rf "$root/hvd_dbs/ops/_native"
   venv_pip install --verbose --no-build-isolation --constraint "$root/constraints.txt" \
-    --editable "${root}[training,$variant,examples,plot,dev]"
+    --editable "${root}[training,$variant,data,examples,plot,dev]"
   venv_pip check
 }
 
