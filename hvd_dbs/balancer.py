@@ -16,6 +16,8 @@ from hvd_dbs.data.pipeline import as_source, make_dataset
 from hvd_dbs.data.source import Source
 from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.resumption import Resumption
+from hvd_dbs.sampling import Cursor
 from hvd_dbs.training_loop import TrainingLoop
 
 _LOGGER = logging.getLogger(__name__)
@@ -88,6 +90,13 @@ class Balancer:
         )
         self.loop = TrainingLoop(self.collective, self._controller)
         self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
+        self._resumption = Resumption(
+            self.collective,
+            self._controller,
+            self.loop,
+            hosts,
+            parts={"learning_rate": self.dynamic_learning_rate},
+        )
 
     @property
     def rank(self) -> int:
@@ -141,7 +150,7 @@ class Balancer:
 
         Raises:
             ValueError: On all ranks, if the source cannot be read on one of them, or N, the
-                samples or the seed differ between ranks.
+                samples or the seed differ between ranks, or training is to go on with others.
         """
         error: Exception | None = None
         try:
@@ -172,7 +181,8 @@ class Balancer:
             self.plan.batch_sizes,
             samples.block_size,
         )
-        self.loop.read_from(index_stage)
+        # The same on all ranks: so is what each of them was given.
+        self._resumption.read_from(index_stage)
         return make_dataset(samples, index_stage)
 
     def resize(self, global_batch_size: int) -> None:
@@ -196,44 +206,36 @@ class Balancer:
         self.loop.resize(_whole("global_batch_size", global_batch_size))
         self.dynamic_learning_rate.follow(self.global_batch_size)
 
+    @property
+    def cursor(self) -> Cursor:
+        """Where training stands in the samples: where it is to go on if it ends here."""
+        return self.loop.cursor
+
     def state_dict(self) -> dict[str, Any]:
-        """Plan, learning-rate ramp and memory of this rank's balancer as plain JSON data."""
-        return {
-            "format": 1,
-            "rank": self.rank,
-            "controller": self._controller.state_dict(),
-            "learning_rate": self.dynamic_learning_rate.state_dict(),
-        }
+        """Plan, place in the epoch and memory as plain JSON data; of time models this rank's.
+
+        Made from the same state, the data set and the next `fit` go on behind the samples that
+        are used, on any number of ranks and with any global batch size.
+        """
+        return self._resumption.state().plain()
+
+    def gather_state_dict(self) -> dict[str, Any]:
+        """A `state_dict` with the memory of all ranks' time models, on all ranks. Collective."""
+        return self._resumption.gather().plain()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a `state_dict`, which may be rank 0's on all ranks. Collective.
+        """Continues from a `state_dict`, of the same job or of one on other ranks. Collective.
 
-        What another rank's time model remembers is not taken over. Nothing is changed unless
-        the state fits on all ranks.
+        Every rank gives its own `state_dict`, or all give the same one. A rank has its slot's
+        memory again, by host and number on it; one on a new slot begins as `inherit` says. The
+        next `fit` goes on where training stood. Nothing is changed unless the state fits on all
+        ranks.
 
         Raises:
-            ValueError: On all ranks, if it is not a state of such a balancer on each of them.
+            ValueError: On all ranks, if it is not a state of such a balancer and data set on each
+                of them, or ranks were given different ones.
         """
-        error: Exception | None = None
-        before = self._controller.state_dict()
-        rate_before = self.dynamic_learning_rate.state_dict()
-        try:
-            if state.get("format") != 1:
-                raise ValueError(f"format is {state.get('format')!r}; expected 1.")
-            controller = dict(state["controller"])
-            if state["rank"] != self.rank:
-                controller["model"] = before["model"]
-            self._controller.load_state_dict(controller)
-            self.dynamic_learning_rate.load_state_dict(state.get("learning_rate"))
-        except (ValueError, TypeError, KeyError, AttributeError) as caught:
-            error = ValueError(f"this is not a state of this balancer: {caught}")
-        try:
-            job.raise_together(self.collective, error)
-            job.require_equal(self.collective, {"the saved plan": str(self.plan.batch_sizes)})
-        except ValueError:
-            self._controller.load_state_dict(before)
-            self.dynamic_learning_rate.load_state_dict(rate_before)
-            raise
+        self._resumption.load(state)
 
     @property
     def clock(self) -> StepClock:

@@ -10,14 +10,14 @@ import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
 from hvd_dbs.balancing.measurement import typical_seconds
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.cluster.collective import Collective, raise_together
 from hvd_dbs.cluster.decision import decide_together
 from hvd_dbs.cluster.host_load import HostLoad
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
-from hvd_dbs.sampling import step_batch_sizes
+from hvd_dbs.sampling import Cursor, step_batch_sizes
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -45,6 +45,9 @@ class TrainingLoop:
         self._samples = StepSamples()
         self._host_load = HostLoad()
         self._index_stage: IndexStage | None = None
+        self._start: Cursor | None = None
+        self._next = Cursor()
+        self._epoch_is_open = False
         self._epoch = 0
         self._steps_done = 0
         self._steps_in_call = 1
@@ -57,11 +60,53 @@ class TrainingLoop:
 
     @property
     def num_steps(self) -> int:
-        """Steps of an epoch, the same on every rank."""
+        """Steps of a whole epoch, the same on every rank."""
         return self._stage.num_steps
 
+    @property
+    def num_steps_in_epoch(self) -> int:
+        """Steps of the open epoch: fewer where training goes on in the midst of it."""
+        return self._stage.num_steps_in(self._epoch)
+
+    @property
+    def start(self) -> Cursor | None:
+        """Where the next training is to go on; None: where `fit` says, or it does already."""
+        return self._start
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where training stands: where it is to go on if it ends here."""
+        if self._epoch_is_open:
+            return self._stage.cursor_after(self._epoch, self._steps_done)
+        return self._start or self._next
+
+    def check_start(self, cursor: Cursor) -> None:
+        """Raises ValueError if training cannot go on at a cursor with this data set."""
+        if self._index_stage is not None:
+            self._index_stage.check_start(cursor)
+
+    def start_at(self, cursor: Cursor) -> None:
+        """The next training goes on from there; its first epoch has what the cursor leaves.
+
+        A cursor of a job that has not trained yet leaves the first epoch to `fit`.
+
+        Raises:
+            ValueError: If the cursor does not fit the data set.
+        """
+        self.check_start(cursor)
+        if self._index_stage is not None:
+            self._index_stage.start_at(cursor)
+        self._start = cursor if cursor != Cursor() else None
+        self._next, self._epoch_is_open = cursor, False
+
     def read_from(self, index_stage: IndexStage) -> None:
-        """Sets the data set that is trained on."""
+        """Sets the data set that is trained on.
+
+        Raises:
+            ValueError: If training is to go on at a place that it does not have.
+        """
+        if self._start is not None:
+            index_stage.start_at(self._start)
         self._index_stage = index_stage
 
     def begin_training(self, steps_in_call: int = 1) -> None:
@@ -72,25 +117,33 @@ class TrainingLoop:
         if self._within_epochs:
             self._host_load.start()
         self._stage.begin_training(self._controller.plan.batch_sizes)
+        self._epoch_is_open = False
 
     def begin_epoch(self, epoch: int) -> None:
-        """An epoch begins with the plan last decided on."""
+        """An epoch begins with the plan last decided on.
+
+        Raises:
+            ValueError: On all ranks, if training is to go on in another epoch.
+        """
+        self._go_on_in(epoch)
         self._epoch, self._steps_done = epoch, 0
+        self._epoch_is_open = True
         batch_sizes = self._controller.plan.batch_sizes
         if not self._within_epochs:
             self.clock.drain()
         self.clock.restart()
-        self._samples.begin_epoch(self.num_steps, *self._full_and_last(batch_sizes))
         settled = self._ahead if self._within_epochs else self.num_steps
         self._stage.open_epoch(epoch, batch_sizes, settled)
+        self._samples.begin_epoch(self.num_steps_in_epoch, *self._full_and_last(batch_sizes))
 
     def end_steps(self, steps_done: int) -> None:
         """So many steps of the epoch are over. Collective where a round is over too."""
+        before = self._steps_done
+        self._steps_done = min(steps_done, self.num_steps_in_epoch)
         if not self._within_epochs:
             return
         # The first step of an epoch is not measured, on any rank, nor is a partial one.
-        measured = min(steps_done, self._num_full_steps) - max(self._steps_done, 1)
-        self._steps_done = min(steps_done, self.num_steps)
+        measured = min(steps_done, self._num_full_steps) - max(before, 1)
         self._steps_in_round += max(measured, 0)
         if self._steps_in_round >= (self._controller.steps_to_next or 1):
             self._decide()
@@ -98,13 +151,16 @@ class TrainingLoop:
 
     def end_epoch(self) -> None:
         """An epoch is over. Collective where its end is that of a round."""
-        self._steps_done = self.num_steps
+        # Who never told of a step has gone through all of them.
+        self._steps_done = self._steps_done or self.num_steps_in_epoch
+        self._next, self._epoch_is_open = self.cursor, False
         if self._controller.strategy.every == "epoch":
             self._decide()
 
     def end_training(self) -> None:
-        """A `fit` is over, or was interrupted."""
+        """A `fit` is over, or was interrupted; the next one begins where its arguments say."""
         self._is_training = False
+        self._next, self._start, self._epoch_is_open = self.cursor, None, False
         self._host_load.stop()
         self._stage.end_training(self._controller.plan.batch_sizes)
 
@@ -165,7 +221,12 @@ class TrainingLoop:
 
     @property
     def _num_full_steps(self) -> int:
-        return self._stage.num_samples // self._controller.global_batch_size
+        return self._num_samples // self._controller.global_batch_size
+
+    @property
+    def _num_samples(self) -> int:
+        """Samples of the open epoch that are read."""
+        return self._stage.part(self._epoch).num_left
 
     @property
     def _within_epochs(self) -> bool:
@@ -178,11 +239,27 @@ class TrainingLoop:
         return self._steps_in_call + STEPS_AHEAD
 
     def _part(self, step: int, batch_sizes: tuple[int, ...]) -> int:
-        counts = step_batch_sizes(step, batch_sizes, self._stage.num_samples)
+        counts = step_batch_sizes(step, batch_sizes, self._num_samples)
         return counts[self._collective.rank]
 
     def _full_and_last(self, batch_sizes: tuple[int, ...]) -> tuple[int, int]:
-        return batch_sizes[self._collective.rank], self._part(self.num_steps - 1, batch_sizes)
+        return batch_sizes[self._collective.rank], self._part(
+            self.num_steps_in_epoch - 1, batch_sizes
+        )
+
+    def _go_on_in(self, epoch: int) -> None:
+        """Lets go of where training was to go on, once it does."""
+        if self._start is None:
+            return
+        error: Exception | None = None
+        if self._start.epoch != epoch:
+            error = ValueError(
+                f"training begins with epoch {epoch} but is to go on in epoch "
+                f"{self._start.epoch}, {self._start.num_used} samples of which are used. "
+                f"Give fit initial_epoch={self._start.epoch}."
+            )
+        raise_together(self._collective, error)
+        self._start = None
 
     def _decide(self) -> None:
         """A round on all ranks; a new plan holds from the first step that is not settled."""
@@ -193,7 +270,7 @@ class TrainingLoop:
         self._decision_seconds = time.perf_counter() - start
         if decision.changed:
             first = self._stage.publish(decision.plan.batch_sizes)
-            if first < self.num_steps:
+            if first < self.num_steps_in_epoch:
                 self._samples.change(first, *self._full_and_last(decision.plan.batch_sizes))
             if self._controller.strategy.every == "automatic":
                 # From the second step of the new plan: in its first, kernels tune themselves.

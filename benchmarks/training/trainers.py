@@ -154,7 +154,9 @@ class BalancedTrainer(Trainer):
     def set_plan(self, batch_sizes: Sequence[int]) -> None:
         """Trains with these local batch sizes from now on."""
         state = self._balancer.state_dict()
-        state["controller"]["batch_sizes"] = list(batch_sizes)
+        state |= {"epoch": 0, "used": []}
+        for rank, samples in zip(state["ranks"], batch_sizes, strict=True):
+            rank["batch_size"] = int(samples)
         self._balancer.load_state_dict(state)
 
     @property

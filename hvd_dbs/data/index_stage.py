@@ -9,7 +9,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.sampling import EpochOrder, PlanSchedule, ReadAhead, num_steps, window
+from hvd_dbs.sampling import (
+    Cursor,
+    EpochOrder,
+    EpochPart,
+    PlanSchedule,
+    ReadAhead,
+    merge_intervals,
+    num_steps,
+    window,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -40,7 +49,8 @@ class IndexStage:
         block_size: int = 1,
     ) -> None:
         self.num_samples = num_samples
-        self.num_steps = num_steps(num_samples, sum(batch_sizes))
+        self._global_batch_size = sum(batch_sizes)
+        self.num_steps = num_steps(num_samples, self._global_batch_size)
         self._seed = seed
         self._rank = rank
         self._block_size = block_size
@@ -49,18 +59,63 @@ class IndexStage:
         self._training = False
         self._epoch = 0
         self._used_up = False
+        self._start = Cursor()
+
+    @property
+    def identity(self) -> dict[str, int | None]:
+        """What the order of the samples depends on besides the epoch, by name."""
+        seed = None if self._seed is None else int(self._seed)
+        return {
+            "num_samples": self.num_samples,
+            "shuffle_seed": seed,
+            "block_size": self._block_size,
+        }
+
+    def check_start(self, cursor: Cursor) -> None:
+        """Raises ValueError if nothing, or something else, is left of the cursor's epoch."""
+        if not EpochPart(self.num_samples, cursor.used).num_left:
+            raise ValueError(f"no sample is left of epoch {cursor.epoch}; begin with the next one.")
+
+    def start_at(self, cursor: Cursor) -> None:
+        """Of the cursor's epoch only what it has not used is read, until that epoch is over.
+
+        Raises:
+            ValueError: If it has used positions that this data set does not have, or all.
+        """
+        self.check_start(cursor)
+        with self._changed:
+            self._start = cursor
+            self._epoch = cursor.epoch
+
+    def part(self, epoch: int) -> EpochPart:
+        """What is read of an epoch: all of it, unless training goes on in the midst of it."""
+        return EpochPart(self.num_samples, self._start.used_in(epoch))
+
+    def num_steps_in(self, epoch: int) -> int:
+        """Steps of what is read of an epoch."""
+        return num_steps(self.part(epoch).num_left, self._global_batch_size)
+
+    def cursor_after(self, epoch: int, num_steps: int) -> Cursor:
+        """Where training stands after so many steps of an epoch, counted from where it began."""
+        part = self.part(epoch)
+        count = min(num_steps * self._global_batch_size, part.num_left)
+        if count == part.num_left:
+            return Cursor(epoch + 1)
+        return Cursor(epoch, merge_intervals([*part.used, *part.positions(0, count)]))
 
     def begin_training(self, batch_sizes: tuple[int, ...]) -> None:
         """From now on iterators wait for what is settled; epochs may start from 0 again."""
         with self._changed:
             self._schedule = PlanSchedule(batch_sizes)
             self._training = True
-            self._epoch = 0
+            self._epoch = self._start.epoch
             self._used_up = False
 
     def open_epoch(self, epoch: int, batch_sizes: tuple[int, ...], settled: int) -> None:
         """Lets iterators read an epoch, whose first `settled` steps have this plan for certain."""
         with self._changed:
+            if epoch != self._start.epoch:
+                self._start = Cursor()
             self._schedule.publish(batch_sizes, first=(epoch, 0))
             self._epoch = epoch
             self._used_up = False
@@ -69,18 +124,19 @@ class IndexStage:
     def settle(self, num_steps: int) -> None:
         """Declares the plans of the first `num_steps` steps of the open epoch final."""
         with self._changed:
-            self._schedule.settle((self._epoch, min(num_steps, self.num_steps)))
+            num_steps = min(num_steps, self.num_steps_in(self._epoch))
+            self._schedule.settle((self._epoch, num_steps))
             self._changed.notify_all()
 
     def publish(self, batch_sizes: tuple[int, ...]) -> int:
         """Lets a plan hold from the first step of the open epoch that is not settled yet.
 
         Returns:
-            That step; the number of steps if the whole epoch is settled.
+            That step; the number of its steps if the whole open epoch is settled.
         """
         with self._changed:
             first = self._schedule.horizon[1]
-            if first < self.num_steps:
+            if first < self.num_steps_in(self._epoch):
                 self._schedule.publish(batch_sizes, first=(self._epoch, first))
             return first
 
@@ -94,6 +150,7 @@ class IndexStage:
         with self._changed:
             self._schedule = PlanSchedule(batch_sizes)
             self._training = False
+            self._start = Cursor()
             self._changed.notify_all()
 
     def __call__(self) -> Iterator[NDArray[np.int64]]:
@@ -102,14 +159,17 @@ class IndexStage:
             # An iterator that starts when all of the open epoch has been handed out is the next
             # epoch's (a repeated data set begins again before training says so).
             epoch = self._epoch + (self._training and self._used_up)
+            part, steps = self.part(epoch), self.num_steps_in(epoch)
         order = ReadAhead(EpochOrder(self.num_samples, self._seed, epoch, self._block_size))
-        for step in range(self.num_steps):
+        for step in range(steps):
             with self._changed:
                 batch_sizes = self._settled((epoch, step))
-                if self._training and epoch == self._epoch and step == self.num_steps - 1:
+                if self._training and epoch == self._epoch and step == steps - 1:
                     self._used_up = True
-            part = window(step, self._rank, batch_sizes, self.num_samples)
-            yield order.indices(part.start, part.count)
+            mine = window(step, self._rank, batch_sizes, part.num_left)
+            stretches = part.positions(mine.start, mine.count)
+            indices = [order.indices(start, end - start) for start, end in stretches]
+            yield indices[0] if len(indices) == 1 else np.concatenate(indices)
 
     def _settled(self, position: tuple[int, int]) -> tuple[int, ...]:
         """The plan at a position, as soon as it is settled. The lock is held."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.evaluation_stage import EvaluationStage
@@ -23,18 +26,37 @@ def as_source(given: Any) -> Source:
 
 def make_dataset(source: Source, index_stage: IndexStage | EvaluationStage) -> tf.data.Dataset:
     """The samples of each step; one element is one local batch, of dynamic length."""
-    indices = tf.data.Dataset.from_generator(
-        index_stage, output_signature=tf.TensorSpec([None], tf.int64)
-    )
     options = tf.data.Options()
     options.deterministic = True
     # Keras makes an iterator each epoch, and letting go of the one before waits for its tuner: up
     # to seconds, on one rank or another, and so on all. Parallel calls are then one per core.
     options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return (
-        source.batches(indices)
-        .apply(tf.data.experimental.assert_cardinality(index_stage.num_steps))
-        .prefetch(tf.data.AUTOTUNE)
-        .with_options(options)
+    batches = source.batches(_indices(index_stage))
+    if batches.cardinality() != index_stage.num_steps:
+        batches = batches.apply(tf.data.experimental.assert_cardinality(index_stage.num_steps))
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _indices(index_stage: IndexStage | EvaluationStage) -> tf.data.Dataset:
+    """The sample numbers of each step, shape `[count]`, with a cardinality that is not asserted.
+
+    Keras needs to know how many steps an epoch has, and what is left of an epoch that training
+    goes on with has fewer: an end that comes early must be no error. So whatever number of steps
+    is followed by nothings without end, cut to the number of a whole epoch; each element has a
+    first dimension of 1, or of 0 where it is nothing, and `unbatch` counts them all as 1.
+    """
+
+    def steps() -> Iterator[NDArray[np.int64]]:
+        for indices in index_stage():
+            yield indices[np.newaxis]
+
+    def count_as_one(rows: tf.Tensor) -> tf.Tensor:
+        rows.set_shape([1, None])
+        return rows
+
+    rows = tf.data.Dataset.from_generator(
+        steps, output_signature=tf.TensorSpec([1, None], tf.int64)
     )
+    nothing = tf.data.Dataset.from_tensors(tf.zeros([0, 0], tf.int64)).repeat()
+    return rows.concatenate(nothing).take(index_stage.num_steps).map(count_as_one).unbatch()

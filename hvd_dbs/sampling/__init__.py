@@ -1,17 +1,23 @@
 """Who reads which sample, and when. Pure: NumPy only."""
 
+from hvd_dbs.sampling.cursor import Cursor, Interval, merge_intervals
 from hvd_dbs.sampling.epoch_order import EpochOrder
+from hvd_dbs.sampling.epoch_part import EpochPart
 from hvd_dbs.sampling.read_ahead import ReadAhead
 from hvd_dbs.sampling.schedule import PlanSchedule
 from hvd_dbs.sampling.shards import Shard, num_evaluation_steps, shard
 from hvd_dbs.sampling.windows import Window, num_steps, step_batch_sizes, window
 
 __all__ = [
+    "Cursor",
     "EpochOrder",
+    "EpochPart",
+    "Interval",
     "PlanSchedule",
     "ReadAhead",
     "Shard",
     "Window",
+    "merge_intervals",
     "num_evaluation_steps",
     "num_steps",
     "shard",

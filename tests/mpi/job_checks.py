@@ -14,6 +14,9 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.balancing import Plan, Strategy
+from hvd_dbs.balancing.solvers.solver import Proposal
+from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.ops.step_clock import StepTimes
 from tests.mpi.problems import (
@@ -146,7 +149,6 @@ def check_a_failing_time_model_keeps_the_plan():
 
             return AffineCurves(np.zeros(len(records)), records[:, 0])
 
-    from hvd_dbs.balancing import Strategy
     from hvd_dbs.balancing.solvers.proportional import Proportional
 
     strategy = Strategy("failing", model=Failing(), solver=Proportional(), every="epoch")
@@ -161,8 +163,15 @@ def check_a_failing_time_model_keeps_the_plan():
 
 
 def check_a_broken_invariant_ends_the_job_on_all_ranks():
-    wrong = [1] * hvd.size()  # Its sum is not B.
-    balancer = hvd.Balancer(B, scripted([wrong]))
+    class Wrong:
+        def init(self):
+            return {}
+
+        def solve(self, state, problem, curves):
+            return Proposal(Plan((1,) * hvd.size())), state  # Its sum is not B.
+
+    strategy = Strategy("wrong", model=LastRound(), solver=Wrong(), every="epoch")
+    balancer = hvd.Balancer(B, strategy)
     net = model()
     compile_model(net, sgd(balancer))
     balancer.clock.drain = lambda: StepTimes(
@@ -235,8 +244,7 @@ def check_state_survives_json_and_wrong_states_change_nothing():
 
     fresh = hvd.Balancer(B, scripted(some_plans(B)))
     before = fresh.state_dict()
-    foreign = hvd.Balancer(2 * B, scripted(some_plans(2 * B))).state_dict()
-    for wrong in ({}, {"format": 2}, foreign, hvd.Balancer(B, "even").state_dict(), None):
+    for wrong in ({}, {**state, "format": 1}, hvd.Balancer(B, "even").state_dict(), None):
         # Wrong on one rank only is as wrong as on all.
         with pytest.raises(ValueError, match="not a state of this balancer"):
             fresh.load_state_dict(on_last_rank(wrong, state))

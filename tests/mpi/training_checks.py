@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import warnings
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from pathlib import Path
@@ -14,7 +16,7 @@ import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.cluster import collective as job
-from hvd_dbs.sampling import step_batch_sizes
+from hvd_dbs.sampling import EpochOrder, step_batch_sizes
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -241,11 +243,11 @@ def check_every_sample_once_and_the_same_global_batches():
 def _global_batch(balancer, step, ids):
     """The ids of all ranks in a step, in order, without those that only fill in."""
     count = balancer.loop.samples_in_step(step)
-    row = np.full(B, -1)
+    row = np.full(2 * B, -1)
     row[:count] = ids.numpy()[:count]
     assert len(ids) == max(count, 1) or count == 0
     rows = hvd_collective().allgather(row)
-    counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer.loop._stage.num_samples)
+    counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer.loop._num_samples)
     return [i for row, count in zip(rows, counts, strict=True) for i in row[:count].tolist()]
 
 
@@ -408,3 +410,104 @@ def check_an_epoch_cut_short_goes_on_with_the_next():
     fit(net, balancer, dataset, epochs=1)
     weights = weights_of_all_ranks(net)
     np.testing.assert_array_equal(weights, np.broadcast_to(weights[0], weights.shape))
+
+
+class StopAt(keras.callbacks.Callback):
+    """Ends the training when so many steps of an epoch are over."""
+
+    def __init__(self, epoch, steps):
+        super().__init__()
+        self.at, self.epoch = (epoch, steps), 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch + 1) == self.at:
+            self.model.stop_training = True
+
+
+def check_training_goes_on_in_the_midst_of_an_epoch():
+    arrays = images(8 * B + 5)
+    expected, _ = one_process_run(model(), arrays, B)
+    ids = (arrays[0], np.arange(len(arrays[1])))
+    for every, in_call, steps in (("epoch", 1, 3), (1, 2, 4), ("epoch", 2, 2)):
+        first = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+        net = model()
+        compile_model(net, sgd(first), steps_per_execution=in_call)
+        dataset = first.dataset(arrays, shuffle_seed=SEED)
+        fit(net, first, dataset, callbacks=[StopAt(1, steps)])
+        state = json.loads(json.dumps(first.gather_state_dict(), allow_nan=False))
+        assert (state["epoch"], state["used"]) == (1, [[0, steps * B]])
+
+        # Without the last rank's entry, the state is that of a job with one rank less.
+        for ranks in {hvd.size(), max(hvd.size() - 1, 1)}:
+            saved = {**state, "ranks": state["ranks"][:ranks]}
+            second = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+            second.load_state_dict(saved)
+            if ranks == hvd.size():
+                assert second.plan == first.plan
+                assert second.gather_state_dict()["ranks"] == state["ranks"]
+            other = model()
+            compile_model(other, sgd(second), steps_per_execution=in_call)
+            other.optimizer.build(other.trainable_variables)
+            other.set_weights(net.get_weights())
+            for variable, value in zip(
+                other.optimizer.variables, net.optimizer.variables, strict=True
+            ):
+                variable.assign(value)
+            dataset = second.dataset(arrays, shuffle_seed=SEED)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # "Your input ran out of data".
+                history = fit(other, second, dataset)
+            assert history.epoch == [1, 2]
+            np.testing.assert_allclose(flat(other), expected, atol=1e-5)
+            assert second.cursor.epoch == 3
+
+        seen = []
+        reader = hvd.Balancer(B // 2 + 1, scripted(some_plans(B // 2 + 1)))
+        rest = reader.dataset(ids[1], shuffle_seed=SEED)
+        reader.load_state_dict(state)
+        reader.loop.begin_training()
+        for epoch, num_left in ((1, len(ids[1]) - steps * B), (2, len(ids[1]))):
+            reader.loop.begin_epoch(epoch)
+            seen = [_global_batch(reader, s, batch) for s, batch in enumerate(rest)]
+            assert len(seen) == -(-num_left // (B // 2 + 1))
+            order = EpochOrder(len(ids[1]), SEED, epoch).indices(0, len(ids[1]))
+            assert list(chain.from_iterable(seen)) == order[-num_left:].tolist()
+            reader.loop.end_epoch()
+        reader.loop.end_training()
+
+
+def check_training_that_cannot_go_on_so_says_why():
+    balancer = hvd.Balancer(B, "even")
+    balancer.dataset(np.arange(5 * B), shuffle_seed=SEED)
+    state = {**balancer.state_dict(), "epoch": 2, "used": [[0, B]]}
+    for source, seed, text in (
+        (np.arange(4 * B), SEED, r"num_samples=64 instead of 80"),
+        (np.arange(5 * B), SEED + 1, r"shuffle_seed=8 instead of 7"),
+    ):
+        other = hvd.Balancer(B, "even")
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=text):
+            other.dataset(source, shuffle_seed=seed)
+        other = hvd.Balancer(B, "even")
+        other.dataset(source, shuffle_seed=seed)
+        with pytest.raises(ValueError, match=text):
+            other.load_state_dict(state)
+    for used, text in (
+        ([[0, 6 * B]], "positions up to 96 are used"),
+        ([[0, 5 * B]], "no sample is left of epoch 2"),
+        ([[4, 2]], "intervals in ascending order"),
+        ([[0, 2], [2, 4]], "do not touch"),
+        ([[0]], "not a pair of positions"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            balancer.load_state_dict({**state, "used": used})
+    balancer.load_state_dict(state)
+    balancer.loop.begin_training()
+    with pytest.raises(ValueError, match=r"begins with epoch 0 .* go on in epoch 2"):
+        balancer.loop.begin_epoch(0)
+    balancer.loop.begin_epoch(2)
+    assert balancer.loop.num_steps_in_epoch == 4
+    balancer.loop.end_training()

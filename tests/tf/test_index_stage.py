@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import make_dataset
+from hvd_dbs.data.pipeline import as_source, make_dataset
+from hvd_dbs.sampling import Cursor
 
 
 class Reader:
@@ -133,3 +134,31 @@ def test_a_data_set_follows_the_plan_without_a_retrace():
 def test_sources_without_a_common_length_are_an_error(source, text):
     with pytest.raises(ValueError, match=text):
         Arrays(source)
+
+
+def test_an_epoch_taken_up_in_its_midst_is_shorter_and_the_next_is_whole():
+    one = stage()
+    source = as_source(np.arange(10))
+    dataset = make_dataset(source, one)
+    one.start_at(Cursor(4, ((0, 3), (5, 6))))
+    one.begin_training((3, 1))
+    one.open_epoch(4, (3, 1), settled=9)
+    assert len(dataset) == 3  # Of a whole epoch: what Keras is to know.
+    assert one.num_steps_in(4) == 2
+    assert [batch.numpy().tolist() for batch in dataset] == [[7], [8]]  # The last only fills in.
+    assert one.cursor_after(4, 1) == Cursor(4, ((0, 8),))
+    assert one.cursor_after(4, 2) == Cursor(5)
+    one.open_epoch(5, (3, 1), settled=9)
+    assert [batch.numpy().tolist() for batch in dataset] == [[3], [7], [8]]
+
+
+def test_a_repeated_data_set_goes_on_with_the_whole_next_epoch():
+    one = stage()
+    dataset = make_dataset(as_source(np.arange(10)), one).repeat()
+    one.start_at(Cursor(0, ((0, 8),)))
+    one.begin_training((3, 1))
+    one.open_epoch(0, (3, 1), settled=9)
+    batches = iter(dataset)
+    assert next(batches).numpy().tolist() == [8]  # Only fills in.
+    one.open_epoch(1, (3, 1), settled=9)
+    assert [next(batches).numpy().tolist() for _ in range(3)] == [[3], [7], [8]]

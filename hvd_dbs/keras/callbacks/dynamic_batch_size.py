@@ -9,10 +9,20 @@ import tensorflow as tf
 
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.step_file import StepFile
+from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
 from hvd_dbs.keras.xla import turn_off_xla
 
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
+
+
+class _EndOfEpoch:
+    """A true value of `model.stop_training` that means the epoch alone.
+
+    Keras runs the same number of steps in every epoch of a `fit`; the first one has fewer where
+    training goes on in the midst of it. Who sets `stop_training` to end the training replaces
+    this value, and is heard.
+    """
 
 
 class DynamicBatchSizeCallback(keras.callbacks.Callback):
@@ -29,6 +39,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []
         self._step_file = StepFile() if balancer.rank == 0 else None
         self._steps_seen = 0
+        self._num_steps = 0
+        self._end_of_epoch = _EndOfEpoch()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""
@@ -40,15 +52,18 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         job.raise_together(self._balancer.collective, error)
         turn_off_xla(self.model)
         self._loop.begin_training(self.model.steps_per_execution)
+        set_initial_epoch(self.model, self._balancer)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Opens the epoch for the data set, with the plan in force."""
         self._steps_seen = 0
+        clear_initial_epoch(self.model, self._balancer)
         self._loop.begin_epoch(epoch)
+        self._num_steps = self._loop.num_steps_in_epoch
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Remembers metrics and statistics before a step in which this rank only fills in."""
-        is_last = batch == self._loop.num_steps - 1
+        is_last = batch == self._num_steps - 1
         if is_last and self._loop.samples_in_step(batch) == 0:
             variables = self.model.non_trainable_variables + self.model.metrics_variables
             self._before_filling = [(v.value, tf.identity(v.value)) for v in variables]
@@ -62,6 +77,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._step_file.advance(batch + 1 - self._steps_seen)
             self._steps_seen = batch + 1
         self._loop.end_steps(batch + 1)
+        if batch + 1 >= self._num_steps < self._loop.num_steps and not self.model.stop_training:
+            self.model.stop_training = self._end_of_epoch
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Watches what the validation reads."""
@@ -81,10 +98,13 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Lets all ranks decide on the plan of the next epoch."""
+        if self.model.stop_training is self._end_of_epoch:
+            self.model.stop_training = False
         self._loop.end_epoch()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Lets go of the data set."""
+        clear_initial_epoch(self.model, self._balancer)
         self._loop.end_training()
 
     def _check(self) -> None:

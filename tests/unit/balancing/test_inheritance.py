@@ -1,0 +1,51 @@
+"""Who begins with whose memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_dbs.balancing import Bounds, Plan
+from hvd_dbs.balancing.inheritance import RankMemory, inherit, slots_by_rank
+
+hosts = st.lists(st.sampled_from("abcd"), min_size=1, max_size=8)
+
+
+@given(hosts, hosts, st.data())
+def test_old_slots_keep_their_memory_and_new_ones_have_somebodys(before, now, data):
+    saved = {
+        slot: RankMemory(data.draw(st.integers(1, 50)), data.draw(st.none() | st.just(str(slot))))
+        for slot in slots_by_rank(before)
+    }
+    slots = slots_by_rank(now)
+    memories = inherit(saved, slots)
+    assert len(memories) == len(slots)
+    for slot, memory in zip(slots, memories, strict=True):
+        if slot in saved:
+            assert memory is saved[slot]
+            continue
+        others = [one for (host, _), one in saved.items() if host == slot[0]] or [*saved.values()]
+        assert memory in others
+        if any(one.model is not None for one in others):
+            assert memory.model is not None
+    shares = [memory.share for memory in memories]
+    plan = Plan.proportional(40, shares, Bounds.of(len(slots), minimum=1))
+    assert plan.global_batch_size == 40
+
+
+def test_the_same_ranks_have_the_same_plan():
+    saved = {slot: RankMemory(n) for slot, n in zip(slots_by_rank("aba"), (7, 2, 5), strict=True)}
+    shares = [memory.share for memory in inherit(saved, slots_by_rank("aab"))]
+    assert shares == [7, 5, 2]  # Slots count, not ranks.
+    assert Plan.proportional(14, shares, Bounds.of(3, minimum=1)).batch_sizes == (7, 5, 2)
+
+
+def test_a_new_slot_is_as_the_rank_in_the_middle():
+    saved = {("a", 0): RankMemory(9, "x"), ("a", 1): RankMemory(1), ("b", 0): RankMemory(4, "y")}
+    assert inherit(saved, [("a", 7)])[0].model == "x"  # The one of its host that is known.
+    assert inherit(saved, [("c", 0)])[0].model == "y"
+    with pytest.raises(ValueError, match="no rank's memory"):
+        inherit({}, [("a", 0)])
+    with pytest.raises(ValueError, match="share=-1"):
+        RankMemory(-1)
