@@ -172,9 +172,9 @@ def main() -> None:
     """Measures all record sizes, and removes the files."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--record-kb", nargs="+", type=int, default=[1, 10, 100])
-    parser.add_argument("--megabytes", type=int, default=256, help="of records of each size")
+    parser.add_argument("--megabytes", type=int, default=768, help="of records of each size")
     parser.add_argument("--batch-size", type=int, default=128, help="of the rank")
-    parser.add_argument("--block-size", type=int, default=16)
+    parser.add_argument("--block-size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument(
         "--folder", type=Path, help="where files are made (default: a temporary one)"

@@ -118,7 +118,9 @@ class TFRecords(Source):
             shifts = tf.constant(table.skipped - np.arange(len(table.skipped)))
 
         def read(samples: tf.Tensor) -> Any:
-            numbers = samples + tf.searchsorted(shifts, samples, "right", tf.int64)
+            numbers = samples
+            if len(table.skipped):
+                numbers += tf.searchsorted(shifts, samples, "right", tf.int64)
             files = tf.searchsorted(first_records, numbers, "right", tf.int64) - 1
             places = numbers + files  # Each file has one more offset than records.
             begins, ends = tf.gather(offsets, places), tf.gather(offsets, places + 1)

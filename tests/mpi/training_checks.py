@@ -100,6 +100,13 @@ def check_records_in_files_equal_one_process():
         net = model()
         compile_model(net, sgd(balancer))
         history = fit(net, balancer, balancer.dataset(source, shuffle_seed=SEED)).history
+
+        blocks = hvd.data.TFRecords(folder / "*.tfrecord", parse, block_size=5)
+        even = hvd.Balancer(B, "even")
+        first = next(iter(even.dataset(blocks, shuffle_seed=SEED)))[0].numpy()
+        start = sum(even.plan.batch_sizes[: hvd.rank()])
+        rows = EpochOrder(70, SEED, 0, 5).indices(start, len(first))
+        np.testing.assert_array_equal(first, x[rows])
     expected, expected_history = one_process_run(model(), arrays, B)
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
     for name, values in expected_history.items():

@@ -93,6 +93,13 @@ def test_a_second_training_may_start_from_epoch_zero():
         one.end_training(plan)
 
 
+def test_blocks_stay_together():
+    one = IndexStage(24, seed=3, rank=0, batch_sizes=(8,), block_size=4)
+    blocks = np.concatenate(list(one())).reshape(6, 4)
+    assert ((np.diff(blocks) % 24) == 1).all()
+    assert ((blocks[1:, 0] - blocks[:-1, 0]) % 24 != 4).any()
+
+
 def test_a_data_set_follows_the_plan_without_a_retrace():
     one = IndexStage(10, seed=3, rank=0, batch_sizes=(2, 2))
     x = np.arange(10, dtype=np.float32)

@@ -6,6 +6,7 @@ import gzip
 import os
 import struct
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -138,20 +139,24 @@ def test_a_kept_index_is_used_as_long_as_it_fits(tmp_path, monkeypatch):
 
 
 def test_files_are_scanned_once_by_all_who_start_together(tmp_path, monkeypatch):
-    pattern = numbered_files(tmp_path, [5] * 12)
+    paths = [write(tmp_path / str(i), RECORDS) for i in range(12)]
     scans = []
     start = threading.Barrier(4)
-    monkeypatch.setattr(
-        record_index, "scan", lambda *given: scans.append(given[0]) or records.scan(*given)
-    )
 
-    def count(_):
+    def slow_scan(path, verify):
+        scans.append(path)
+        time.sleep(0.05)  # So that the others come meanwhile.
+        return records.scan(path, verify)
+
+    monkeypatch.setattr(record_index, "scan", slow_scan)
+
+    def num_records(_):
         start.wait(timeout=10)
-        return TFRecords(pattern).num_samples
+        return [found.num_records for found in record_index.index_files(paths, None, False)]
 
     with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(count, range(4))) == [60] * 4
-    assert len(scans) == len(set(scans)) == 12
+        assert list(threads.map(num_records, range(4))) == [[len(RECORDS)] * 12] * 4
+    assert sorted(scans) == sorted(paths)
 
 
 def test_nobody_waits_for_ever_for_a_lock(tmp_path, monkeypatch):
