@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import chain
+import functools
+import struct
+import tempfile
+from itertools import chain, pairwise
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvd_dbs.data import RandomAccess
+from hvd_dbs.data import RandomAccess, TFRecords
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.evaluation_stage import Evaluation, EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
@@ -32,9 +37,27 @@ class Fives(keras.utils.PyDataset):
         return np.arange(5 * number, min(5 * number + 5, self.n))
 
 
+@functools.cache
+def record_files(n):
+    """The numbers below n in files, one of them empty; no two records have the same length."""
+    folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
+    borders = [0, n // 7, n // 7, n // 2, n]
+    for first, last in pairwise(borders):
+        with tf.io.TFRecordWriter(str(folder / f"{first:02}-{last:02}")) as writer:
+            for number in range(first, last):
+                writer.write(struct.pack("<q", number) + bytes(number))
+    return str(folder / "*")
+
+
+def numbers(batch):
+    return tf.io.decode_raw(tf.strings.substr(batch, 0, 8), tf.int64)[:, 0]
+
+
+FOLDER = tempfile.TemporaryDirectory()
 SOURCES = {
     "arrays": lambda n: Arrays(np.arange(n)),
     "random access": lambda n: RandomAccess(range(n), num_threads=2),
+    "blocks of records": lambda n: TFRecords(record_files(n), numbers, block_size=4),
     "py data set": lambda n: RandomAccess(Fives(n)),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ import pytest
 import tensorflow as tf
 
 from hvd_dbs.data import TFRecords, record_index
-from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.ops import native, record_twin, records
@@ -39,61 +37,9 @@ def write(path, contents):
     return path
 
 
-def numbered_files(folder, lengths):
-    """Files whose records hold the record's number, and something to make them of all lengths."""
-    start = 0
-    for i, length in enumerate(lengths):
-        numbers = range(start, start + length)
-        write(folder / f"part-{i:02}", [struct.pack("<q", n) + b"x" * (n % 97) for n in numbers])
-        start += length
-    return str(folder / "part-*")
-
-
-def numbers(batch):
-    return tf.io.decode_raw(tf.strings.substr(batch, 0, 8), tf.int64)[:, 0]
-
-
 def read_all(source, batch_size=3):
     stage = IndexStage(source.num_samples, None, 0, (batch_size,))
     return [record for batch in make_dataset(source, stage) for record in batch.numpy()]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "num_ranks", "block_size"),
-    [([50], 1, 1), ([7, 0, 33, 1], 2, 1), ([7, 0, 33, 1], 3, 4), ([64, 65, 0], 2, 16)],
-)
-def test_each_rank_reads_what_it_would_read_of_arrays(
-    tmp_path, native_mode, lengths, num_ranks, block_size
-):
-    source = TFRecords(numbered_files(tmp_path, lengths), numbers, block_size=block_size)
-    total = sum(lengths)
-    assert source.num_samples == total
-    random = np.random.default_rng(total)
-    plans = [
-        tuple(np.bincount(random.integers(0, num_ranks, 16), minlength=num_ranks) + 1)
-        for _ in range(3)
-    ]
-    plans = [(plan[0] + 16 + num_ranks - sum(plan), *plan[1:]) for plan in plans]
-    seen = {epoch: [] for epoch in range(3)}
-    for rank in range(num_ranks):
-        readers = []
-        for one in (source, Arrays(np.arange(total))):
-            stage = IndexStage(total, 5, rank, plans[0], block_size)
-            stage.begin_training(plans[0])
-            readers.append((stage, make_dataset(one, stage)))
-        for epoch, plan in enumerate(plans):
-            batches = []
-            for stage, dataset in readers:
-                stage.open_epoch(epoch, plan, settled=stage.num_steps)
-                batches.append([batch.numpy().tolist() for batch in dataset])
-            assert batches[0] == batches[1]
-            # In a partial step a rank may only fill in.
-            full = total // sum(plan)
-            seen[epoch] += [number for batch in batches[0][:full] for number in batch]
-    for epoch_numbers in seen.values():
-        assert (
-            len(epoch_numbers) == len(set(epoch_numbers)) == total // sum(plans[0]) * sum(plans[0])
-        )
 
 
 def test_records_come_as_they_were_written(tmp_path, native_mode):
