@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
 
-import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
-from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.balancing import Controller
 from hvd_dbs.cluster.collective import Collective, raise_together
-from hvd_dbs.cluster.decision import decide_together
-from hvd_dbs.cluster.host_load import HostLoad
+from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
 from hvd_dbs.sampling import Cursor, step_batch_sizes
@@ -43,7 +40,7 @@ class TrainingLoop:
         self._collective = collective
         self._controller = controller
         self._samples = StepSamples()
-        self._host_load = HostLoad()
+        self._rounds = DecisionRounds(collective, controller, self.clock)
         self._index_stage: IndexStage | None = None
         self._start: Cursor | None = None
         self._next = Cursor()
@@ -51,8 +48,6 @@ class TrainingLoop:
         self._epoch = 0
         self._steps_done = 0
         self._steps_in_call = 1
-        self._steps_in_round = 0
-        self._decision_seconds = 0.0
         self._warnings: set[str] = set()
         self._is_training = False
         with tf.init_scope(), tf.device("CPU"):
@@ -111,28 +106,28 @@ class TrainingLoop:
 
     def begin_training(self, steps_in_call: int = 1) -> None:
         """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
+        self._finish_rounds()  # Of a fit that was interrupted.
         self._is_training = True
         self._steps_in_call = steps_in_call
-        self._steps_in_round = 0
-        if self._within_epochs:
-            self._host_load.start()
+        self._rounds.begin_training()
         self._stage.begin_training(self._controller.plan.batch_sizes)
         self._epoch_is_open = False
 
     def begin_epoch(self, epoch: int) -> None:
-        """An epoch begins with the plan last decided on.
+        """An epoch begins with the plan last decided on. Collective where a round is under way.
 
         Raises:
             ValueError: On all ranks, if training is to go on in another epoch.
         """
         self._go_on_in(epoch)
+        self._finish_rounds()
         self._epoch, self._steps_done = epoch, 0
         self._epoch_is_open = True
         batch_sizes = self._controller.plan.batch_sizes
-        if not self._within_epochs:
+        if not self._rounds.are_within_epochs:
             self.clock.drain()
         self.clock.restart()
-        settled = self._ahead if self._within_epochs else self.num_steps
+        settled = self._ahead if self._rounds.are_within_epochs else self.num_steps
         self._stage.open_epoch(epoch, batch_sizes, settled)
         self._samples.begin_epoch(self.num_steps_in_epoch, *self._full_and_last(batch_sizes))
 
@@ -140,13 +135,15 @@ class TrainingLoop:
         """So many steps of the epoch are over. Collective where a round is over too."""
         before = self._steps_done
         self._steps_done = min(steps_done, self.num_steps_in_epoch)
-        if not self._within_epochs:
+        if not self._rounds.are_within_epochs:
             return
         # The first step of an epoch is not measured, on any rank, nor is a partial one.
         measured = min(steps_done, self._num_full_steps) - max(before, 1)
-        self._steps_in_round += max(measured, 0)
-        if self._steps_in_round >= (self._controller.steps_to_next or 1):
-            self._decide()
+        self._apply(
+            self._rounds.end_steps(
+                self._steps_done - before, max(measured, 0), self._last_batch_size
+            )
+        )
         self._stage.settle(steps_done + self._ahead)
 
     def end_epoch(self) -> None:
@@ -155,13 +152,17 @@ class TrainingLoop:
         self._steps_done = self._steps_done or self.num_steps_in_epoch
         self._next, self._epoch_is_open = self.cursor, False
         if self._controller.strategy.every == "epoch":
-            self._decide()
+            self._apply(self._rounds.decide(self._last_batch_size))
 
     def end_training(self) -> None:
-        """A `fit` is over, or was interrupted; the next one begins where its arguments say."""
+        """A `fit` is over, or was interrupted; the next one begins where its arguments say.
+
+        Collective where a round is under way.
+        """
         self._is_training = False
+        self._finish_rounds()
         self._next, self._start, self._epoch_is_open = self.cursor, None, False
-        self._host_load.stop()
+        self._rounds.end_training()
         self._stage.end_training(self._controller.plan.batch_sizes)
 
     def require_no_training(self) -> None:
@@ -229,11 +230,6 @@ class TrainingLoop:
         return self._stage.part(self._epoch).num_left
 
     @property
-    def _within_epochs(self) -> bool:
-        """Whether decisions fall between steps too."""
-        return self._controller.steps_to_next is not None
-
-    @property
     def _ahead(self) -> int:
         # A call reads all its steps before anybody can settle more.
         return self._steps_in_call + STEPS_AHEAD
@@ -261,45 +257,32 @@ class TrainingLoop:
         raise_together(self._collective, error)
         self._start = None
 
-    def _decide(self) -> None:
-        """A round on all ranks; a new plan holds from the first step that is not settled."""
-        self._steps_in_round = 0
-        before = self._controller.plan
-        start = time.perf_counter()
-        decision = decide_together(self._collective, self._controller, self._measure())
-        self._decision_seconds = time.perf_counter() - start
-        if decision.changed:
-            first = self._stage.publish(decision.plan.batch_sizes)
-            if first < self.num_steps_in_epoch:
-                self._samples.change(first, *self._full_and_last(decision.plan.batch_sizes))
-            if self._controller.strategy.every == "automatic":
-                # From the second step of the new plan: in its first, kernels tune themselves.
-                self._steps_in_round = self._steps_done - first - 1
-        self._log(before, decision)
-
-    def _measure(self) -> Measurement:
-        """This rank's busy seconds at the batch size that it ran last."""
-        times = self.clock.drain()
-        # The step behind a decision held it too; that is nobody's pace.
-        times.busy_seconds[:1] -= self._decision_seconds
+    @property
+    def _last_batch_size(self) -> int:
+        """This rank's in the last full step."""
         last_full_step = max(min(self._steps_done, self._num_full_steps) - 1, 0)
-        batch_size = self._stage.batch_sizes_in(last_full_step)[self._collective.rank]
-        chosen = times.num_samples == batch_size
-        # Kernels tune themselves in the first steps of a batch size: they are not its pace.
-        is_new = not chosen.all() or np.isnan(times.busy_seconds[:1]).any()
-        busy_seconds = times.busy_seconds[chosen]
-        load = self._host_load.latest()
-        return Measurement.of(
-            [batch_size],
-            [typical_seconds(busy_seconds, warmup=2 if is_new else 0)],
-            num_steps=[float(np.isfinite(busy_seconds).sum())],
-            cpu_load=[load.cpu],
-            memory_load=[load.memory],
-        )
+        return self._stage.batch_sizes_in(last_full_step)[self._collective.rank]
 
-    def _log(self, before: Plan, decision: Decision) -> None:
+    def _finish_rounds(self) -> None:
+        for agreed in self._rounds.finish():
+            self._apply(agreed)
+
+    def _apply(self, agreed: Agreed | None) -> None:
+        """A new plan holds from the first step that is not settled."""
+        if agreed is None:
+            return
+        if agreed.decision.changed:
+            batch_sizes = agreed.decision.plan.batch_sizes
+            first = self._stage.publish(batch_sizes)
+            if first < self.num_steps_in_epoch:
+                self._samples.change(first, *self._full_and_last(batch_sizes))
+            self._rounds.wait_for_plan(first - self._steps_done)
+        self._log(agreed)
+
+    def _log(self, agreed: Agreed) -> None:
         if self._collective.rank != 0:
             return
+        before, decision = agreed.before, agreed.decision
         where = f"epoch {self._epoch}, step {self._steps_done}"
         if decision.changed:
             _LOGGER.info("%s: %s -> %s: %s", where, before, decision.plan, decision.reason)

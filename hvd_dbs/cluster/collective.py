@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class Pending(Protocol):
+    """An exchange on its way."""
+
+    def result(self) -> NDArray[Any]:
+        """What it brings; waits for it where it is not there yet."""
+        ...
 
 
 class Collective(Protocol):
@@ -19,31 +29,62 @@ class Collective(Protocol):
     rank: int
     size: int
 
-    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_allgather(self, row: NDArray[Any]) -> Pending:
         """Rows of all ranks, shape `[size, n]`, from one row a rank, shape `[n]`, same dtype."""
         ...
 
-    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_broadcast(self, row: NDArray[Any]) -> Pending:
         """Rank 0's row on all ranks; same shape and dtype on all ranks."""
         ...
 
+    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
+        """`start_allgather`, waited for."""
+        return self.start_allgather(row).result()
 
-class AloneCollective:
+    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+        """`start_broadcast`, waited for."""
+        return self.start_broadcast(row).result()
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What did not have to go anywhere."""
+
+    rows: NDArray[Any]
+
+    def result(self) -> NDArray[Any]:
+        return self.rows
+
+
+class AloneCollective(Collective):
     """A job of one process."""
 
     rank = 0
     size = 1
 
-    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_allgather(self, row: NDArray[Any]) -> Pending:
         """The row itself, shape `[1, n]`."""
-        return row[np.newaxis].copy()
+        return _Done(row[np.newaxis].copy())
 
-    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_broadcast(self, row: NDArray[Any]) -> Pending:
         """The row itself."""
-        return row.copy()
+        return _Done(row.copy())
 
 
-class MpiCollective:
+@dataclass(frozen=True)
+class _MpiPending:
+    """A request, and the buffers that have to live as long as it does."""
+
+    request: Any
+    sent: NDArray[Any]
+    received: NDArray[Any]
+
+    def result(self) -> NDArray[Any]:
+        self.request.Wait()
+        return self.received
+
+
+class MpiCollective(Collective):
     """mpi4py on buffers, beside Horovod's own MPI thread, on a communicator of its own."""
 
     def __init__(self) -> None:
@@ -58,39 +99,48 @@ class MpiCollective:
         self.rank: int = self._communicator.Get_rank()
         self.size: int = self._communicator.Get_size()
 
-    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_allgather(self, row: NDArray[Any]) -> Pending:
         """Rows of all ranks, shape `[size, n]`."""
-        rows = np.empty((self.size, *row.shape), row.dtype)
-        self._communicator.Allgather(np.ascontiguousarray(row), rows)
-        return rows
+        sent, rows = np.array(row), np.empty((self.size, *row.shape), row.dtype)
+        return _MpiPending(self._communicator.Iallgather(sent, rows), sent, rows)
 
-    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_broadcast(self, row: NDArray[Any]) -> Pending:
         """Rank 0's row."""
         buffer = np.array(row)
-        self._communicator.Bcast(buffer, root=0)
-        return buffer
+        return _MpiPending(self._communicator.Ibcast(buffer, root=0), buffer, buffer)
 
 
-class HorovodCollective:
-    """Horovod's own operations, for jobs that MPI did not start (Gloo)."""
+class HorovodCollective(Collective):
+    """Horovod's own operations, for jobs that MPI did not start (Gloo).
+
+    They wait for all ranks, so a thread runs them, one after the other.
+    """
 
     def __init__(self) -> None:
         import horovod.tensorflow as hvd
 
         self._hvd = hvd
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="hvd_dbs collective")
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
 
-    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_allgather(self, row: NDArray[Any]) -> Pending:
         """Rows of all ranks, shape `[size, n]`."""
         if row.size == 0:
-            return np.empty((self.size, *row.shape), row.dtype)
-        rows = self._hvd.allgather(row[np.newaxis], name="hvd_dbs.collective.allgather")
-        return np.asarray(rows)
+            return _Done(np.empty((self.size, *row.shape), row.dtype))
+        sent = np.array(row[np.newaxis])
+        return self._thread.submit(
+            lambda: np.asarray(self._hvd.allgather(sent, name="hvd_dbs.collective.allgather"))
+        )
 
-    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+    def start_broadcast(self, row: NDArray[Any]) -> Pending:
         """Rank 0's row."""
-        return np.asarray(self._hvd.broadcast(row, root_rank=0, name="hvd_dbs.collective.bcast"))
+        sent = np.array(row)
+        return self._thread.submit(
+            lambda: np.asarray(
+                self._hvd.broadcast(sent, root_rank=0, name="hvd_dbs.collective.bcast")
+            )
+        )
 
 
 def connect() -> Collective:

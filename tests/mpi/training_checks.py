@@ -322,6 +322,18 @@ def check_a_second_fit_keeps_the_plan():
     assert balancer.plan.batch_sizes == some_plans(B)[2]
 
 
+def check_all_ranks_know_when_the_next_decision_is_due():
+    """Rank 0 stretches the cadence by what rounds cost; once, the others alone knew of that."""
+    balancer = hvd.Balancer(B, "adaptive")
+    dataset = balancer.dataset(images(20 * B), shuffle_seed=SEED)
+    net = model()
+    compile_model(net, sgd(balancer))
+    for _ in range(2):
+        fit(net, balancer, dataset, epochs=1)
+        due = balancer._controller.steps_to_next
+        assert len(set(hvd_collective().allgather(np.array([due]))[:, 0])) == 1
+
+
 def check_mixed_precision_skips_the_same_steps_on_all_ranks():
     keras.mixed_precision.set_dtype_policy("mixed_float16")
     try:

@@ -1,12 +1,14 @@
-"""What a round tells the brain about this rank."""
+"""What a round tells the brain about this rank, and when it is over."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from hvd_dbs.balancing import Bounds, Controller, strategies
+from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
+from hvd_dbs.cluster import own_time
 from hvd_dbs.cluster.collective import AloneCollective
+from hvd_dbs.cluster.decision import DecisionRound
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_clock import StepTimes
 from hvd_dbs.training_loop import TrainingLoop
@@ -37,21 +39,60 @@ def loop():
     one.end_training()
 
 
-def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(loop):
-    loop.clock = Told([1.5, 1.0, 1.0])
-    loop._decision_seconds = 0.5
-    assert loop._measure().busy_seconds.tolist() == [1.0]
+def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(loop, monkeypatch):
+    times = iter([10.0, 10.5, 20.0, 20.25])
+    monkeypatch.setattr(own_time.time, "perf_counter", lambda: next(times))
+    loop._rounds.pace.clock = Told([1.0, 1.5, 1.0, 1.25])
+    for num_steps in (1, 2):
+        loop._rounds.pace.own_time.count_steps(num_steps)
+        with loop._rounds.pace.own_time.counted():
+            pass
+    monkeypatch.undo()
+    assert loop._rounds._measure(4).busy_seconds.tolist() == [1.0]
+    loop._rounds.pace.own_time.begin_round()
+    assert loop._rounds.pace.own_time.round_seconds == 0.75
 
 
 def test_the_first_steps_of_a_batch_size_are_left_out(loop):
-    loop.clock = Told([np.nan, 9.0, 1.0, 1.2])
-    assert loop._measure().busy_seconds.tolist() == pytest.approx([1.1])
+    loop._rounds.pace.clock = Told([np.nan, 9.0, 1.0, 1.2])
+    assert loop._rounds._measure(4).busy_seconds.tolist() == pytest.approx([1.1])
 
 
 def test_rounds_leave_out_the_first_and_the_partial_step(loop, monkeypatch):
     rounds = []
-    monkeypatch.setattr(loop, "_decide", lambda: rounds.append(loop._steps_done))
-    monkeypatch.setattr(loop, "_steps_in_round", 0)
+    monkeypatch.setattr(
+        loop._rounds, "_start", lambda batch_size, is_news: rounds.append(loop._steps_done)
+    )
     for step in range(1, 4):
         loop.end_steps(step)
     assert rounds == [3]  # Two steps that count, behind the first.
+
+
+def test_a_round_ends_two_steps_later_while_the_next_ones_begin(loop, monkeypatch):
+    """With a decision each step, three are under way at any time, and end in their order."""
+    loop._rounds._steps_to_next = 1
+    loop._rounds._controller = Controller(
+        strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1)
+    )
+    agreed = []
+    monkeypatch.setattr(loop, "_log", lambda _: agreed.append(loop._steps_done))
+    under_way = []
+    for step in range(1, 7):
+        loop.end_steps(step)
+        under_way.append(len(loop._rounds._under_way))
+    assert under_way == [0, 1, 2, 2, 2, 2]
+    assert agreed == [4, 5, 6]
+    loop.end_training()
+    assert len(agreed) == 5 and not loop._rounds._under_way
+
+
+def test_a_strategy_knows_what_a_round_costs(loop):
+    costs = []
+    for cost in (0.0, 0.25):
+        controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
+        told = Measurement.of([4], [1.0])
+        agreed = DecisionRound(AloneCollective(), controller, told, cost).finish()
+        costs.append((controller.decision_seconds, agreed.steps_to_next))
+    (nothing, soon), (quarter, later) = costs
+    assert 0 < nothing < quarter == 0.25
+    assert soon < later

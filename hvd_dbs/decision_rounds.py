@@ -1,0 +1,156 @@
+"""When the ranks of a running job decide, and what each of them tells the others then."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from hvd_dbs.balancing import Controller, Measurement
+from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
+from hvd_dbs.cluster.collective import Collective, Pending
+from hvd_dbs.cluster.decision import Agreed, DecisionRound
+from hvd_dbs.cluster.host_load import HostLoad
+from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.rank_pace import STEPS_WATCHED, RankPace
+
+
+class DecisionRounds:
+    """The rounds under way, and when the next one is due.
+
+    A round is begun behind one step, gathered behind the next and finished behind the one after
+    that, so that nobody waits for it. Where a strategy leaves the cadence to us, ranks tell each
+    other every few steps between two rounds whether their pace is far from what the last round
+    said; if one's is, a round begins at once. Every rank makes the same calls in the same order.
+
+    Args:
+        collective: The job.
+        controller: This rank's controller.
+        clock: This rank's clock.
+    """
+
+    def __init__(self, collective: Collective, controller: Controller, clock: StepClock) -> None:
+        self.pace = RankPace(clock)
+        self._collective, self._controller = collective, controller
+        self._host_load = HostLoad()
+        self._under_way: deque[DecisionRound] = deque()
+        self._num_gathered = 0
+        self._steps_in_round = 0
+        self._steps_to_next = 1
+        self._steps_unwatched = 0
+        self._news: Pending | None = None
+        self._is_news = False
+
+    @property
+    def are_within_epochs(self) -> bool:
+        """Whether decisions fall between steps, not only between epochs."""
+        return self._controller.steps_to_next is not None
+
+    def begin_training(self) -> None:
+        """A `fit` begins."""
+        self._steps_in_round = self._steps_unwatched = 0
+        self._steps_to_next = self._controller.steps_to_next or 1
+        if self._leaves_cadence:  # Who knows what has happened since the last fit?
+            self._steps_to_next = min(self._steps_to_next, FIRST_ROUND_STEPS)
+        if self.are_within_epochs:
+            self.pace.restart()
+            self._host_load.start()
+
+    def end_training(self) -> None:
+        """A `fit` is over."""
+        self._host_load.stop()
+
+    def end_steps(self, num_steps: int, num_measured: int, batch_size: int) -> Agreed | None:
+        """Some steps are over; whatever is due goes one step further. Collective at times.
+
+        Args:
+            num_steps: Steps since the last call.
+            num_measured: Those of them that say something about a rank's pace.
+            batch_size: This rank's in the last of them.
+
+        Returns:
+            What a round has come to that ends here.
+        """
+        self.pace.own_time.count_steps(num_steps)
+        self._steps_in_round += num_measured
+        self._steps_unwatched += num_measured
+        with self.pace.own_time.counted():
+            agreed = self._advance()
+            is_news = self._hear_news()
+            if is_news or self._steps_in_round >= self._steps_to_next:
+                self._start(batch_size, is_news)
+            elif self._leaves_cadence and self._steps_unwatched >= STEPS_WATCHED:
+                self._watch()
+        return agreed
+
+    def decide(self, batch_size: int) -> Agreed:
+        """A whole round at once, at the end of an epoch. Collective."""
+        self._start(batch_size)
+        (agreed,) = self.finish()
+        return agreed
+
+    def finish(self) -> Iterator[Agreed]:
+        """Waits for what is under way, on all ranks."""
+        self._hear_news()
+        while self._under_way:
+            agreed = self._advance()
+            if agreed is not None:
+                yield agreed
+
+    def wait_for_plan(self, num_steps: int) -> None:
+        """A plan holds that many steps from here.
+
+        An "automatic" cadence counts from its second step on: in its first, kernels tune
+        themselves.
+        """
+        if self._controller.strategy.every == "automatic":
+            self._steps_in_round = -num_steps - 1
+
+    @property
+    def _leaves_cadence(self) -> bool:
+        return self._controller.strategy.every in ("automatic", "continuous")
+
+    def _watch(self) -> None:
+        self._steps_unwatched = 0
+        if not self._under_way:
+            self._news = self._collective.start_allgather(np.array([self.pace.is_news()]))
+
+    def _hear_news(self) -> bool:
+        """Whether something was news for any rank; the same answer on all."""
+        news, self._news = self._news, None
+        return news is not None and bool(news.result().any())
+
+    def _start(self, batch_size: int, is_news: bool = False) -> None:
+        self.pace.own_time.begin_round()
+        self._steps_in_round = self._steps_unwatched = 0
+        self._is_news = is_news
+        cost = self.pace.own_time.round_seconds
+        measurement = self._measure(batch_size)
+        self._under_way.append(DecisionRound(self._collective, self._controller, measurement, cost))
+
+    def _measure(self, batch_size: int) -> Measurement:
+        busy_seconds, num_steps = self.pace.measure(batch_size)
+        load = self._host_load.latest()
+        return Measurement.of(
+            [batch_size],
+            [busy_seconds],
+            num_steps=[num_steps],
+            cpu_load=[load.cpu],
+            memory_load=[load.memory],
+        )
+
+    def _advance(self) -> Agreed | None:
+        """Finishes the oldest round if it was gathered before, and gathers the others."""
+        agreed = None
+        if self._num_gathered:
+            self._num_gathered -= 1
+            agreed = self._under_way.popleft().finish()
+            self._steps_to_next = agreed.steps_to_next or 1
+            if self._is_news and self._leaves_cadence and not agreed.decision.changed:
+                # A pause, or what needs to be seen twice to be believed.
+                self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
+        for waiting in self._under_way:
+            waiting.gather()
+        self._num_gathered = len(self._under_way)
+        return agreed

@@ -1,0 +1,101 @@
+"""What the steps of this rank took since the last round of decision, and whether that is news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.cluster.own_time import OwnTime
+from hvd_dbs.ops.step_clock import StepClock
+
+STEPS_WATCHED = 3
+"""So many of the last steps are looked at for another pace."""
+
+_LEAST_NEWS, _SIGMAS, _FIRST_SPREAD = 0.15, 4.0, 0.03
+"""A pace is news where it is off by that much, and by so many deviations of a step."""
+
+_ELASTICITY, _UNSURE = 0.9, 0.3
+"""What is expected of another batch size than the usual, d log t / d log b, and how unsure."""
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What the last round has said: seconds a step, and their relative deviation."""
+
+    num_samples: int
+    seconds: float
+    spread: float
+
+
+class RankPace:
+    """Reads the clock, without what balancing itself took between the steps.
+
+    Args:
+        clock: This rank's.
+    """
+
+    def __init__(self, clock: StepClock) -> None:
+        self.clock = clock
+        self.own_time = OwnTime()
+        self._steps = np.zeros((0, 2))
+        self._usual: _Usual | None = None
+        self._is_news = False
+
+    def restart(self) -> None:
+        """Forgets the steps that were run so far, but not what is usual."""
+        self.clock.drain()
+        self.own_time.restart()
+        self._steps, self._is_news = np.zeros((0, 2)), False
+
+    def is_news(self) -> bool:
+        """Whether the last steps are far from what the last round has said.
+
+        If so, the next round hears of them alone: the mean with the steps before is nobody's pace.
+        """
+        self._collect()
+        if self._usual is None:
+            return False
+        last = self._steps[-STEPS_WATCHED:]
+        last = last[np.isfinite(last[:, 0]) & (last[:, 1] > 0)]
+        if not len(last):
+            return False
+        apart = np.log(last[:, 1] / self._usual.num_samples)
+        expected = self._usual.seconds * np.exp(_ELASTICITY * apart)
+        limit = max(_LEAST_NEWS, _SIGMAS * self._usual.spread) + _UNSURE * np.abs(apart).max()
+        off = last[:, 0] / expected - 1
+        self._is_news = bool(abs(off.mean()) > limit / np.sqrt(len(last)))
+        if self._is_news:
+            self._steps = last[np.abs(off) > limit]
+        return self._is_news
+
+    def measure(self, batch_size: int) -> tuple[float, int]:
+        """Busy seconds a step at a batch size since the last round, and of how many steps."""
+        self._collect()
+        busy_seconds, num_samples = self._steps.T
+        chosen = num_samples == batch_size
+        # Kernels tune themselves in the first steps of a batch size: they are not its pace.
+        is_new = not chosen.all() or np.isnan(busy_seconds[:1]).any()
+        busy_seconds = busy_seconds[chosen]
+        seconds = typical_seconds(busy_seconds, warmup=2 if is_new and not self._is_news else 0)
+        self._remember(batch_size, seconds, busy_seconds)
+        self._steps, self._is_news = np.zeros((0, 2)), False
+        return seconds, int(np.isfinite(busy_seconds).sum())
+
+    def _remember(self, batch_size: int, seconds: float, busy_seconds: NDArray[np.float64]) -> None:
+        finite = busy_seconds[np.isfinite(busy_seconds)]
+        if not seconds > 0:  # Unknown, or a broken clock.
+            return
+        spread = _FIRST_SPREAD if self._usual is None else self._usual.spread
+        if len(finite) >= STEPS_WATCHED:
+            quartiles = np.percentile(finite, [25, 75])
+            spread = float(quartiles[1] - quartiles[0]) / 1.35 / seconds
+        self._usual = _Usual(batch_size, seconds, spread)
+
+    def _collect(self) -> None:
+        times = self.clock.drain()
+        self.own_time.subtract_from(times.busy_seconds)
+        new = np.column_stack([times.busy_seconds, times.num_samples])
+        self._steps = np.concatenate([self._steps, new])

@@ -1,0 +1,83 @@
+"""When a rank's pace is news, and what the next round hears of it then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hvd_dbs.ops.step_clock import StepTimes
+from hvd_dbs.rank_pace import RankPace
+
+
+class Clock:
+    """Shows what it is told next, for steps of 4 samples."""
+
+    def __init__(self):
+        self.busy_seconds = []
+        self.num_samples = 4.0
+
+    def drain(self):
+        busy = np.array(self.busy_seconds, dtype=np.float64)
+        self.busy_seconds = []
+        return StepTimes(busy, np.zeros_like(busy), np.full_like(busy, self.num_samples))
+
+
+@pytest.fixture
+def pace():
+    one = RankPace(Clock())
+    one.clock.busy_seconds = [1.0, 1.02, 0.98, 1.0, 1.01]
+    assert one.measure(4) == (pytest.approx(1.002), 5)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_news"),
+    [
+        ([1.0, 1.05, 1.05], False),
+        ([1.0, 1.0, 1.3], True),
+        ([0.5, 0.5, 0.5], True),
+        ([np.nan, 1.0, 1.0], False),
+        ([], False),
+    ],
+)
+def test_news_is_what_noise_does_not_explain(pace, steps, is_news):
+    pace.clock.busy_seconds = steps
+    assert pace.is_news() == is_news
+
+
+def test_the_next_round_hears_of_the_new_pace_alone(pace):
+    pace.clock.busy_seconds = [1.0] * 6 + [3.5]
+    assert pace.is_news()
+    pace.clock.busy_seconds = [3.3]
+    assert pace.measure(4) == (pytest.approx(3.4), 2)
+
+
+def test_without_news_all_steps_of_the_round_count(pace):
+    pace.clock.busy_seconds = [1.0, 1.0]
+    assert not pace.is_news()
+    pace.clock.busy_seconds = [1.06]
+    assert pace.measure(4) == (pytest.approx(1.02), 3)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "seconds", "is_news"), [(8.0, 1.9, False), (8.0, 4.5, True), (2.0, 0.2, True)]
+)
+def test_another_batch_size_alone_is_not_news(pace, num_samples, seconds, is_news):
+    pace.clock.num_samples = num_samples
+    pace.clock.busy_seconds = [seconds] * 3
+    assert pace.is_news() == is_news
+
+
+def test_noisy_ranks_have_less_news(pace):
+    pace.clock.busy_seconds = [0.7, 1.3, 0.8, 1.2, 1.0]
+    pace.measure(4)
+    pace.clock.busy_seconds = [1.3, 1.3, 1.4]
+    assert not pace.is_news()
+
+
+@pytest.mark.parametrize("broken", [[0.0] * 4, [np.nan] * 4, [-1.0] * 4, []])
+def test_a_broken_clock_does_not_change_what_is_usual(pace, broken):
+    pace.clock.busy_seconds = broken
+    pace.measure(4)
+    pace.clock.busy_seconds = [1.0, 1.0, 1.3]
+    assert pace.is_news()
