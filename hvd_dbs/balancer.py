@@ -12,7 +12,7 @@ from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import as_source, make_dataset
+from hvd_dbs.data.pipeline import as_source, make_dataset, require_usable
 from hvd_dbs.data.source import Source
 from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
@@ -146,7 +146,7 @@ class Balancer:
         Returns:
             A data set of local batches with a dynamic batch dimension and
             `ceil(N / global_batch_size)` elements on every rank (fewer for an evaluation of less
-            than two samples per rank and step).
+            than two samples per rank and step; no end with an endless stream).
 
         Raises:
             ValueError: On all ranks, if the source cannot be read on one of them, or N, the
@@ -156,12 +156,8 @@ class Balancer:
         try:
             if shuffle_seed is not None:
                 _whole("shuffle_seed", shuffle_seed)
-                if not training:
-                    raise ValueError(
-                        f"shuffle_seed={shuffle_seed} with training=False: an evaluation has no "
-                        f"order. Leave out shuffle_seed."
-                    )
-            samples = as_source(source)
+            samples = as_source(source, self.global_batch_size)
+            require_usable(samples, shuffle_seed, training)
             given = _identity(samples, shuffle_seed)
         except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
             error = caught

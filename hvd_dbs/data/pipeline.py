@@ -13,15 +13,42 @@ from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.source import Source
+from hvd_dbs.data.stream import Stream
 
 
-def as_source(given: Any) -> Source:
+def as_source(given: Any, global_batch_size: int) -> Source:
     """The source that was given, or one over the arrays that were.
 
     Raises:
         ValueError: If it is neither.
     """
+    if isinstance(given, Stream):
+        return given.source(global_batch_size)
     return given if isinstance(given, Source) else Arrays(given)
+
+
+def require_usable(source: Source, shuffle_seed: int | None, training: bool) -> None:
+    """Checks that the source can be read in that way.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    if shuffle_seed is not None and not training:
+        raise ValueError(
+            f"shuffle_seed={shuffle_seed} with training=False: an evaluation has no order. "
+            f"Leave out shuffle_seed."
+        )
+    if shuffle_seed is not None and source.has_own_order:
+        raise ValueError(
+            f"shuffle_seed={shuffle_seed} with a stream, whose samples cannot be read by number. "
+            f"Shuffle the stream itself and leave out shuffle_seed."
+        )
+    if not training and source.has_own_order:
+        raise ValueError(
+            "training=False with a stream, whose samples cannot be read by number. Evaluate on "
+            "arrays, hvd.data.TFRecords or hvd.data.RandomAccess, or give Keras each rank's part "
+            "of the stream as plain validation data."
+        )
 
 
 def make_dataset(source: Source, index_stage: IndexStage | EvaluationStage) -> tf.data.Dataset:
@@ -33,7 +60,7 @@ def make_dataset(source: Source, index_stage: IndexStage | EvaluationStage) -> t
     options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     batches = source.batches(_indices(index_stage))
-    if batches.cardinality() != index_stage.num_steps:
+    if not source.is_endless and batches.cardinality() != index_stage.num_steps:
         batches = batches.apply(tf.data.experimental.assert_cardinality(index_stage.num_steps))
     return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 

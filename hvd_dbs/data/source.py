@@ -15,9 +15,13 @@ class Source(abc.ABC):
 
     Attributes:
         block_size: Consecutive samples that shuffling leaves together; 1: it moves each alone.
+        has_own_order: Whether samples can only be read in their order, from the first one on.
+        is_endless: Whether epochs follow each other in one pass.
     """
 
     block_size: int = 1
+    has_own_order: bool = False
+    is_endless: bool = False
 
     @property
     @abc.abstractmethod

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import as_source, make_dataset
+from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.sampling import Cursor
 
 
@@ -145,7 +145,7 @@ def test_sources_without_a_common_length_are_an_error(source, text):
 
 def test_an_epoch_taken_up_in_its_midst_is_shorter_and_the_next_is_whole():
     one = stage()
-    source = as_source(np.arange(10))
+    source = Arrays(np.arange(10))
     dataset = make_dataset(source, one)
     one.start_at(Cursor(4, ((0, 3), (5, 6))))
     one.begin_training((3, 1))
@@ -161,7 +161,7 @@ def test_an_epoch_taken_up_in_its_midst_is_shorter_and_the_next_is_whole():
 
 def test_a_repeated_data_set_goes_on_with_the_whole_next_epoch():
     one = stage()
-    dataset = make_dataset(as_source(np.arange(10)), one).repeat()
+    dataset = make_dataset(Arrays(np.arange(10)), one).repeat()
     one.start_at(Cursor(0, ((0, 8),)))
     one.begin_training((3, 1))
     one.open_epoch(0, (3, 1), settled=9)

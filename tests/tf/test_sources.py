@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 import tempfile
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import keras
@@ -15,12 +15,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvd_dbs.data import RandomAccess, TFRecords
+from hvd_dbs.data import RandomAccess, Stream, TFRecords
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.evaluation_stage import Evaluation, EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
-from hvd_dbs.sampling import step_batch_sizes
+from hvd_dbs.sampling import EpochOrder, step_batch_sizes
 
 
 class Fives(keras.utils.PyDataset):
@@ -54,12 +54,19 @@ def numbers(batch):
 
 
 FOLDER = tempfile.TemporaryDirectory()
-SOURCES = {
-    "arrays": lambda n: Arrays(np.arange(n)),
-    "random access": lambda n: RandomAccess(range(n), num_threads=2),
-    "blocks of records": lambda n: TFRecords(record_files(n), numbers, block_size=4),
-    "py data set": lambda n: RandomAccess(Fives(n)),
+
+
+def stream(n, global_batch_size):
+    return Stream(tf.data.Dataset.range(n)).source(global_batch_size)
+
+
+BY_NUMBER = {
+    "arrays": lambda n, _: Arrays(np.arange(n)),
+    "random access": lambda n, _: RandomAccess(range(n), num_threads=2),
+    "blocks of records": lambda n, _: TFRecords(record_files(n), numbers, block_size=4),
+    "py data set": lambda n, _: RandomAccess(Fives(n)),
 }
+SOURCES = {**BY_NUMBER, "stream": stream}
 
 
 @st.composite
@@ -72,46 +79,56 @@ def plans(draw):
     return [tuple(np.diff([0, *sorted(borders), total]).tolist()) for borders in some]
 
 
-def global_batches(source, plan, seed, epoch):
-    """The samples of each step, of all ranks, and what each rank was given."""
-    ranks = []
-    for rank in range(len(plan)):
-        stage = IndexStage(source.num_samples, seed, rank, plan, source.block_size)
-        stage.begin_training(plan)
-        stage.open_epoch(epoch, plan, settled=stage.num_steps)
-        ranks.append([batch.tolist() for batch in make_dataset(source, stage).as_numpy_iterator()])
-        stage.end_training(plan)
-    assert len({len(batches) for batches in ranks}) == 1
-    counts = [step_batch_sizes(step, plan, source.num_samples) for step in range(len(ranks[0]))]
-    return [
-        [sample for r, batches in enumerate(ranks) for sample in batches[step][: count[r]]]
-        for step, count in enumerate(counts)
-    ]
-
-
 @pytest.mark.parametrize("kind", SOURCES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(plans(), st.integers(1, 90), st.none() | st.integers(0, 99))
 def test_training(kind, some, num_samples, seed):
-    source = SOURCES[kind](num_samples)
+    total = sum(some[0])
+    source = SOURCES[kind](num_samples, total)
+    seed = None if source.has_own_order else seed
+    stages = [
+        IndexStage(num_samples, seed, rank, some[0], source.block_size)
+        for rank in range(len(some[0]))
+    ]
+    datasets = [make_dataset(source, stage) for stage in stages]
+    for stage in stages:
+        stage.begin_training(some[0])
     for epoch, plan in enumerate(some):
-        batches = global_batches(source, plan, seed, epoch)
-        assert len(batches) == -(-num_samples // sum(plan))
-        assert sorted(chain.from_iterable(batches)) == list(range(num_samples))
-        even = global_batches(source, some[0], seed, epoch)
-        assert batches == even
+        for stage in stages:
+            stage.open_epoch(epoch, plan, settled=stage.num_steps)
+        ranks = [list(dataset.as_numpy_iterator()) for dataset in datasets]
+        order = EpochOrder(num_samples, seed, epoch, source.block_size)
+        samples = order.indices(0, num_samples).tolist()
+        assert sorted(samples) == list(range(num_samples))
+        for step, batches in enumerate(zip(*ranks, strict=True)):  # Equal steps.
+            counts = step_batch_sizes(step, plan, num_samples)
+            read = [
+                sample
+                for batch, count in zip(batches, counts, strict=True)
+                for sample in batch[:count].tolist()
+            ]
+            assert read == samples[step * total : (step + 1) * total]
+        assert len(ranks[0]) == -(-num_samples // total)
+    for stage in stages:
+        stage.end_training(some[0])
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@settings(max_examples=8, deadline=None)
+@pytest.mark.parametrize("kind", BY_NUMBER)
+@settings(max_examples=5, deadline=None)
 @given(plans(), st.integers(1, 90))
 def test_evaluation(kind, some, num_samples):
-    source = SOURCES[kind](num_samples)
+    source = BY_NUMBER[kind](num_samples, sum(some[0]))
+    in_force = []
+    stages = [
+        EvaluationStage(num_samples, rank, lambda: (in_force or some)[-1], Evaluation())
+        for rank in range(len(some[0]))
+    ]
+    datasets = [make_dataset(source, stage) for stage in stages]
     for plan in some:
+        in_force.append(plan)
         read, lengths = [], set()
-        for rank in range(len(plan)):
-            stage = EvaluationStage(num_samples, rank, lambda plan=plan: plan, Evaluation())
-            batches = list(make_dataset(source, stage).as_numpy_iterator())
+        for stage, dataset in zip(stages, datasets, strict=True):
+            batches = list(dataset.as_numpy_iterator())
             lengths.add(len(batches))
             read += np.concatenate(batches).tolist()[: stage.weight]
         assert sorted(read) == list(range(num_samples))

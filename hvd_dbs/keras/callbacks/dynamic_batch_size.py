@@ -118,5 +118,6 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             raise ValueError(
                 f"fit runs {given} steps an epoch but the balancer's data set has {expected}. "
                 f"Give fit the data set of balancer.dataset, mapped but not batched, filtered or "
-                f"repeated, and leave out steps_per_epoch."
+                f"repeated, and leave out steps_per_epoch; an endless hvd.data.Stream has the "
+                f"steps_per_epoch that fit gets."
             )
