@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
 _SIGMAS = 1.0
-_PLAIN, _PLAIN_PART = 1.4, 0.1
+_PLAIN_SIGMAS, _PLAIN_LEAST, _PLAIN_MOST, _PLAIN_PART = 13.0, 0.25, 0.4, 0.1
 
 
 def equal_by_chance(visited: VisitedCurves, seconds: NDArray[np.float64]) -> bool:
@@ -27,11 +27,16 @@ def equal_by_chance(visited: VisitedCurves, seconds: NDArray[np.float64]) -> boo
     return bool(off.max() < _SIGMAS + np.sqrt(2 * np.log(seconds.size + 1)))
 
 
-def plainly_unequal(seconds: NDArray[np.float64]) -> bool:
-    """Whether more than a tenth of the ranks is off by over 40 %, whatever the noise is.
+def plainly_unequal(visited: VisitedCurves, seconds: NDArray[np.float64]) -> bool:
+    """Whether more than a tenth of the ranks is far off, were noise three times what it seems.
+
+    Far is four such deviations, but at least 25 % and at most 40 %.
 
     Args:
+        visited: The curves, with the uncertainty of the times.
         seconds: Seconds of each rank with the plan in force, shape `[size]`.
     """
+    deviation = float(np.median(visited.spread))
+    far = 1.0 + min(max(_PLAIN_SIGMAS * deviation, _PLAIN_LEAST), _PLAIN_MOST)
     ratio = seconds / np.median(seconds)
-    return bool(np.mean((ratio > _PLAIN) | (ratio * _PLAIN < 1.0)) > _PLAIN_PART)
+    return bool(np.mean((ratio > far) | (ratio * far < 1.0)) > _PLAIN_PART)

@@ -79,7 +79,7 @@ class WorthTheSwitch:
             odd_rank = int(np.argmax(np.abs(seconds - np.median(seconds))))
             # Among many ranks some step is always odd by accident: the same rank has to be twice.
             even = len(set(problem.current.batch_sizes)) == 1
-            new = odd_rank != state["odd_rank"] and not plainly_unequal(seconds)
+            new = odd_rank != state["odd_rank"] and not plainly_unequal(visited, seconds)
             state = {**state, "odd_rank": odd_rank}
             if nothing or (even and not tries and new):
                 calm = state["calm"] + 1
@@ -164,7 +164,7 @@ def _nothing_to_find(
         return False
     if equal_by_chance(visited, seconds):
         return True
-    return even and state["calm"] < _ROUNDS_TO_KNOW_NOISE and not plainly_unequal(seconds)
+    return even and state["calm"] < _ROUNDS_TO_KNOW_NOISE and not plainly_unequal(visited, seconds)
 
 
 def _with_risk(

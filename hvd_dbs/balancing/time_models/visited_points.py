@@ -18,8 +18,8 @@ _CLEAR, _PAUSE, _FEW_STEPS = 1.5, 3.0, 3.0
 _TOOTH, _STRANGE = 1.6, 1.8
 """No curve is believed to jump by more than the first factor from one batch size to a nearby one,
 nor a new batch size to be further from what was expected of it than the second."""
-_DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 4.0, 0.02
-_MOST_STEPS, _STEPS_AFTER_CHANGE, _OTHER_CURVE = 60.0, 3.0, 0.15
+_DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 3.5, 0.02
+_MOST_STEPS, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT, _OTHER_CURVE = 60.0, 3.0, 8.0, 0.15
 _USUAL_KEEP = 0.99
 _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
@@ -114,7 +114,9 @@ class VisitedPoints:
         # A very different pace may have another curve: what it does elsewhere is not known.
         other = changed & (np.abs(surprise) > _OTHER_CURVE)
         counts = np.where(other[:, np.newaxis] & ~is_here, 0.0, counts)
-        faded = np.minimum(counts, _STEPS_AFTER_CHANGE)
+        # A drift was seen over several rounds, so it is known better than a change.
+        most = np.where(changed, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT)
+        faded = np.minimum(counts, most[:, np.newaxis])
         squared = np.minimum((surprise - state["drift"]) ** 2 / variance, 25 * state["noise"])
         weight = np.maximum(_NOISE_WEIGHT, 1.0 / (state["num_rounds"] + 1.0))
         noise = np.maximum(state["noise"] + weight * (squared - state["noise"]), 1e-10)
@@ -144,7 +146,7 @@ class VisitedPoints:
         new["num_steps"][folded, slot] = np.minimum(total, _MOST_STEPS)
         new["batch_size"][folded, slot] = b[folded]
         new["visited_at"][folded, slot] = new["num_rounds"][folded]
-        sums = rescale(state["line"], scale, np.where(moved, _STEPS_AFTER_CHANGE, np.inf))
+        sums = rescale(state["line"], scale, np.where(moved, most, np.inf))
         weights = np.where(usable & (~far | changed), steps, 0.0)
         new["line"] = add_point(sums, b, t, weights, _LINE_KEEP)
         return new
