@@ -45,11 +45,16 @@ class PiecewiseCurves:
 
     def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
         """The most units of the grid that each rank finishes by the deadline, `[size]`."""
-        reach = _reach(deadline, self.first, self.last, self.start, self.slope)
-        units = np.minimum(np.floor(reach / grid.multiple_of), grid.high)
-        fits = (units >= grid.low) & (units * grid.multiple_of >= self.first)
-        most = np.where(fits, units, grid.low - 1).max(axis=0)
-        return np.asarray(most, dtype=np.int64)
+        return self._units(_reach(deadline, self.first, self.last, self.start, self.slope), grid)
+
+    def _units(self, reach: NDArray[np.float64], grid: Grid) -> NDArray[np.int64]:
+        """The most units of the grid among those that each piece reaches."""
+        units = reach
+        if grid.multiple_of > 1:
+            units = np.floor(units / grid.multiple_of)
+        units = np.minimum(units, grid.high)
+        units[(units < grid.low) | (units * grid.multiple_of < self.first)] = -np.inf
+        return np.asarray(np.maximum(units.max(axis=0), grid.low - 1), dtype=np.int64)
 
     def take(self, rows: NDArray[np.intp]) -> PiecewiseCurves:
         """The curves of some rows."""
@@ -62,16 +67,19 @@ class PiecewiseCurves:
         Pieces that nobody finishes by `high` cannot matter, and of those that are finished by
         `low` only the longest does. What is left is a piece or two for each rank.
         """
-        open_end = _reach(low, self.first, self.last, self.start, self.slope) < self.last
-        piece, rows = np.nonzero(open_end & (self.start <= high) & (self.first <= self.last))
-        return NarrowCurves(
-            self.units_within(low, grid),
-            rows,
-            self.first[piece, rows],
-            self.last[piece, rows],
-            self.start[piece, rows],
-            self.slope[piece, rows],
-        )
+        parts = (self.first, self.last, self.start, self.slope)
+        matters = (self.start <= high) & (self.first <= self.last)
+        reach = _reach(low, *parts)
+        matters &= reach < self.last
+        place = np.cumsum(matters, axis=0) - 1
+        piece, rows = np.nonzero(matters)
+        depth = int(place[-1].max()) + 1
+        moved = []
+        for part, empty in zip(parts, (0.0, -1.0, np.inf, 1.0), strict=True):
+            kept = np.full((depth, part.shape[1]), empty)
+            kept[place[piece, rows], rows] = part[piece, rows]
+            moved.append(kept)
+        return NarrowCurves(self._units(reach, grid), PiecewiseCurves(*moved))
 
 
 @dataclass(frozen=True)
@@ -80,38 +88,21 @@ class NarrowCurves:
 
     Attributes:
         least: Units finished at any of these deadlines, shape `[size]`.
-        rows: The rank that each further piece belongs to, shape `[pieces]`.
-        first: As in `PiecewiseCurves`, shape `[pieces]`, like all that follow.
-        last: Most samples.
-        start: Seconds at `first`.
-        slope: Seconds for each further sample.
+        pieces: What may add to them.
     """
 
     least: NDArray[np.int64]
-    rows: NDArray[np.intp]
-    first: NDArray[np.float64]
-    last: NDArray[np.float64]
-    start: NDArray[np.float64]
-    slope: NDArray[np.float64]
+    pieces: PiecewiseCurves
 
     def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
         """The most units of the grid that each rank finishes by the deadline, `[size]`."""
-        reach = _reach(deadline, self.first, self.last, self.start, self.slope)
-        units = np.minimum(np.floor(reach / grid.multiple_of), grid.high[self.rows])
-        fits = (units >= grid.low[self.rows]) & (units * grid.multiple_of >= self.first)
-        most = self.least.copy()
-        np.maximum.at(most, self.rows[fits], units[fits].astype(np.int64))
-        return most
+        if not len(self.pieces.first):
+            return self.least
+        return np.maximum(self.least, self.pieces.units_within(deadline, grid))
 
     def take(self, rows: NDArray[np.intp]) -> NarrowCurves:
         """The curves of some rows."""
-        place = np.full(len(self.least), -1)
-        place[rows] = np.arange(len(rows))
-        kept = place[self.rows] >= 0
-        parts = (self.first, self.last, self.start, self.slope)
-        return NarrowCurves(
-            self.least[rows], place[self.rows[kept]], *(part[kept] for part in parts)
-        )
+        return NarrowCurves(self.least[rows], self.pieces.take(rows))
 
 
 def _reach(
@@ -122,5 +113,11 @@ def _reach(
     slope: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """The most samples of each piece by the deadline; below `first` where there are none."""
-    reach = np.floor((deadline - start) / slope + 1e-9)
-    return np.asarray(np.minimum(np.where(start <= deadline, first + reach, -1.0), last))
+    reach = deadline - start
+    late = ~(reach >= 0)  # Pieces that do not exist have no start.
+    reach /= slope
+    reach += 1e-9
+    np.floor(reach, out=reach)
+    reach += first
+    reach[late] = -1.0
+    return np.asarray(np.minimum(reach, last, out=reach))

@@ -27,8 +27,6 @@ class VisitedCurves:
         unrest: 1 where the last time was far off and waits for another, 2 where the pace is another
             one since the last round, else 0; shape `[size]`.
         slower: Log of how much slower than usual the rank is, at least 0, shape `[size]`.
-        growth: Batch sizes beyond this many times the largest visited one are not asked for, where
-            more than one was visited; inf for no such limit.
     """
 
     points: NDArray[np.float64]
@@ -37,7 +35,6 @@ class VisitedCurves:
     spread: NDArray[np.float64]
     unrest: NDArray[np.float64]
     slower: NDArray[np.float64]
-    growth: float = np.inf
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -50,6 +47,16 @@ class VisitedCurves:
 
     def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Busy seconds of each rank at its own batch size; shapes `[size]`."""
+        if batch_sizes.flags.writeable:
+            return self._seconds(batch_sizes)
+        # A plan is asked about by everyone who takes part in a decision.
+        known = self._seconds_of_plans.get(id(batch_sizes))
+        if known is None:
+            known = batch_sizes, self._seconds(batch_sizes)
+            self._seconds_of_plans[id(batch_sizes)] = known
+        return known[1]
+
+    def _seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         ranks = np.arange(len(batch_sizes))
         above = np.sum(self.points <= batch_sizes, axis=0)
         left, right = np.maximum(above - 1, 0), np.minimum(above, self._final)
@@ -65,16 +72,21 @@ class VisitedCurves:
         """The curves of ranks that take `factors` times as long, shape `[size]`."""
         return replace(self, times=self.times * factors, slope=self.slope * factors)
 
-    def expected(self) -> PiecewiseCurves:
-        """The same curves in pieces, each from a visited point to the next."""
+    def expected(self, growth: float = np.inf) -> PiecewiseCurves:
+        """The same curves in pieces, each from a visited point to the next.
+
+        Args:
+            growth: Batch sizes beyond this many times the largest visited one are not asked for,
+                where more than one was visited; inf for no such limit.
+        """
         points, times = self.points, self.times
         is_point = np.isfinite(points)
         ends = np.vstack([points[1:], np.full_like(points[:1], np.nan)])
         rise = np.vstack([times[1:], times[:1]]) - times
         inner = np.isfinite(ends)
         open_end = np.full_like(points, np.inf)
-        if np.isfinite(self.growth):
-            limit = np.ceil(self.growth * points) + 1
+        if np.isfinite(growth):
+            limit = np.ceil(growth * points) + 1
             open_end = np.where(np.isfinite(points[1]), limit, np.inf)
         far = np.where(inner, ends - 1, open_end)
         slope = np.where(inner, np.maximum(rise / (ends - points), _FLAT), self.slope)
@@ -130,6 +142,11 @@ class VisitedCurves:
             np.vstack([start, plain.start]),
             np.vstack([np.full_like(first, _FLAT), plain.slope]),
         )
+
+    @cached_property
+    def _seconds_of_plans(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Batch sizes that cannot change, kept so that their id stays theirs, and seconds there."""
+        return {}
 
     @cached_property
     def _final(self) -> NDArray[np.intp]:

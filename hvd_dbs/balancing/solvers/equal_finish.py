@@ -16,12 +16,16 @@ from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
 
 _MOST_HALVINGS = 100
+_NEAR = 0.8
+"""The shortest step is first sought above this part of the longest allowed."""
 _ACCURACY = 1e-12
 _LARGE, _LARGE_ACCURACY = 131072, 1e-4
 """With global batches of more units, a step is as good as the best one within this accuracy: what
 is too much is given back all the same."""
 _TO_THE_LEAST = 4096
 """Batches of up to so many units are searched to the end where curves have holes."""
+_MANY, _SAMPLED, _SAMPLE_ACCURACY, _SAMPLE_ERROR = 4096, 16, 0.01, 0.03
+"""From so many ranks on, one in so many is asked first, and believed within this part."""
 
 
 class EqualFinish:
@@ -70,29 +74,73 @@ def equal_finish(
         >>> equal_finish(problem, curves).batch_sizes
         (21, 10)
     """
+    found = plan_within(problem, curves, deadlines) if np.isfinite(deadlines[1]) else None
+    if found is None:
+        plan = _allowed(problem)
+        latest = float(np.max(curves.seconds(plan.samples)))
+        found = plan_within(problem, curves, (deadlines[0], latest)) or plan
+    return found
+
+
+def plan_within(
+    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float]
+) -> Plan | None:
+    """The plan with the shortest step, if a step can be as short as the second deadline.
+
+    Args:
+        problem: The sum, the bounds, the plan in force.
+        curves: Seconds by rank, all of them known.
+        deadlines: The shortest step is above the first; at most the second is wanted.
+
+    Returns:
+        The plan; None where the ranks cannot do the global batch by the second deadline, or, on
+        curves with holes, no plan with that sum was found.
+    """
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
     total = problem.global_batch_size // unit
-    units = np.clip(np.asarray(problem.current.batch_sizes) // unit, grid.low, grid.high)
-    if units.sum() != total:
-        units = np.asarray(problem.apportion(np.maximum(units, 1)).batch_sizes) // unit
     inverse = curves if isinstance(curves, Inverse) else _Increasing(curves)
     low, high = deadlines
-    bracket = _Bracket(inverse, grid, total, deadlines) if np.isfinite(high) else None
-    if bracket is None or not bracket.is_reached:
-        high = float(np.max(curves.seconds(units.astype(np.float64) * unit)))
-        for part in (0.9, 0.5):
-            if low < part * high and not _enough(inverse, grid, total, part * high):
-                low = part * high
-                break
-            high = max(part * high, low) if low < part * high else high
-        bracket = _Bracket(inverse, grid, total, (low, high))
+    near, far = _likely(inverse, grid, total, deadlines)
+    bracket = _Bracket(inverse, grid, total, (near, far))
+    if not bracket.is_reached and far < high:
+        near, far = far, high
+        bracket = _Bracket(inverse, grid, total, (near, far))
+    if not bracket.is_reached:
+        return None
+    if low < near and bracket.is_passed:
+        bracket = _Bracket(inverse, grid, total, (low, near))
     bracket.close()
     caps = _without_the_bound(inverse, grid, total, bracket)
     found = give_back(curves, grid, caps, total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
         found = reach_sum(curves, grid, total, (bracket.low, np.inf))
-    return Plan(tuple(((units if found is None else found) * unit).tolist()))
+    return None if found is None else Plan(tuple((found * unit).tolist()))
+
+
+def _likely(
+    inverse: Inverse, grid: Grid, total: int, deadlines: tuple[float, float]
+) -> tuple[float, float]:
+    """Where to look first: of many ranks, one in sixteen tells what the others will say."""
+    low, high = deadlines
+    if grid.low.size < _MANY:
+        return max(low, _NEAR * high), high
+    rows = np.arange(0, grid.low.size, _SAMPLED)
+    part = total * rows.size // grid.low.size
+    bracket = _Bracket(inverse.take(rows), grid.take(rows), part, deadlines)
+    bracket.close(_SAMPLE_ACCURACY)
+    near = max(low, bracket.deadline * (1 - _SAMPLE_ERROR))
+    return near, min(high, max(near, bracket.deadline) * (1 + _SAMPLE_ERROR))
+
+
+def _allowed(problem: Problem) -> Plan:
+    """The plan in force, or the one nearest to it within the bounds."""
+    unit = problem.bounds.multiple_of
+    low, high = problem.bounds.in_units(problem.global_batch_size)
+    units = np.clip(np.asarray(problem.current.batch_sizes) // unit, low, high)
+    if units.sum() * unit == problem.global_batch_size:
+        return Plan(tuple((units * unit).tolist()))
+    return problem.apportion(np.maximum(units, 1))
 
 
 def _without_the_bound(
@@ -117,21 +165,6 @@ def _without_the_bound(
         inner.close()
         caps[rows], low = inner.caps(), inner.low
     return caps
-
-
-def can_finish(problem: Problem, curves: Inverse, deadline: float) -> bool:
-    """Whether the ranks could do more than the global batch by the deadline.
-
-    That no plan meets the deadline is certain if this is false; it may have none if it is true
-    and curves have holes.
-    """
-    grid = Grid(*problem.bounds.in_units(problem.global_batch_size), problem.bounds.multiple_of)
-    return _enough(curves, grid, problem.global_batch_size // grid.multiple_of, deadline)
-
-
-def _enough(curves: Inverse, grid: Grid, total: int, deadline: float) -> bool:
-    caps = curves.units_within(deadline, grid)
-    return bool(np.all(caps >= grid.low)) and int(caps.sum()) >= total
 
 
 class _Bracket:
@@ -162,12 +195,19 @@ class _Bracket:
         """Whether the longer deadline is long enough."""
         return int(self._caps.sum()) >= self._total
 
-    def close(self) -> None:
-        """Narrows until nothing fits in between."""
+    @property
+    def is_passed(self) -> bool:
+        """Whether the shorter deadline is long enough already."""
+        caps = self._caps_low
+        return bool(np.all(caps >= self._grid.low)) and int(caps.sum()) >= self._total
+
+    def close(self, accuracy: float = _ACCURACY) -> None:
+        """Narrows until nothing fits in between, or the deadline is known that well."""
+        if self._large:
+            accuracy = max(accuracy, _LARGE_ACCURACY)
         settled = 0
         for attempt in range(_MOST_HALVINGS):
             above = settled + int(self._caps.sum()) - self._total
-            accuracy = _LARGE_ACCURACY if self._large else _ACCURACY
             if above <= 0 or self.deadline - self.low <= accuracy * self.deadline:
                 break
             below = settled + int(np.maximum(self._caps_low, 0).sum()) - self._total

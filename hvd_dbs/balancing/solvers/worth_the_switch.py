@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.solvers.chance import equal_by_chance, plainly_unequal
-from hvd_dbs.balancing.solvers.equal_finish import can_finish, equal_finish
+from hvd_dbs.balancing.solvers.equal_finish import equal_finish, plan_within
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
@@ -70,10 +68,9 @@ class WorthTheSwitch:
     ) -> tuple[Proposal, SolverState]:
         """A trial, a move, or the plan in force."""
         visited = curves if isinstance(curves, VisitedCurves) else None
-        tries = problem.current.size <= _MOST_RANKS_TO_TRY
+        many = problem.current.size > _MOST_RANKS_TO_TRY
+        tries = not many
         if visited is not None:
-            if not tries:
-                visited = replace(visited, growth=_MOST_GROWTH)
             seconds = visited.seconds(problem.current.samples)
             nothing = _nothing_to_find(state, problem, visited, seconds)
             odd_rank = int(np.argmax(np.abs(seconds - np.median(seconds))))
@@ -110,19 +107,22 @@ class WorthTheSwitch:
 
         best, best_seconds = problem.current, now
         if visited is None:
-            best, best_seconds = _solve(problem, curves)
+            best = equal_finish(problem, curves)
+            best_seconds = _step(curves, best.samples)
         elif not tries or state["unrest"] or not _arrived(visited, problem.current):
             tries = False
-            expected = visited.expected()
-            if can_finish(problem, expected, target):
-                best, best_seconds = _solve(problem, expected, (0.0, target))
+            expected = visited.expected(_MOST_GROWTH if many else np.inf)
+            if (move := plan_within(problem, expected, (0.0, target))) is not None:
+                best, best_seconds = move, _step(expected, move.samples)
         else:
             hope = _HOPE / (1 + _HOPE_DECAY * state["trials"])
             hopeful = visited.hopeful(hope)
-            if can_finish(problem, hopeful, target):
-                hoped, hoped_seconds = _solve(problem, hopeful, (0.0, target))
+            hoped = plan_within(problem, hopeful, (0.0, target))
+            if hoped is not None:
+                hoped_seconds, expected = _step(hopeful, hoped.samples), visited.expected()
                 between = (hoped_seconds, hoped_seconds / (1 - hope))
-                best, best_seconds = _solve(problem, visited.expected(), between)
+                best = equal_finish(problem, expected, between)
+                best_seconds = _step(expected, best.samples)
                 promising = hoped_seconds < min(now, best_seconds) * (1 - gain)
                 if promising and not np.all(visited.visited(hoped.samples)):
                     reason = "a trial: untried batch sizes may be faster"
@@ -131,11 +131,10 @@ class WorthTheSwitch:
             return _change(best, "", state, true)
         if visited is not None and tries and state["round_trials"] < _ROUND_TRIALS:
             near = visited.hopeful_at(_round_numbers(problem.current.samples), _ROUND_HOPE)
-            if can_finish(problem, near, target):
-                hoped, hoped_seconds = _solve(problem, near, (0.0, target))
-                if hoped_seconds < target and not np.all(visited.visited(hoped.samples)):
-                    reason = f"a trial: multiples of {_ROUND} may be faster"
-                    return _change(hoped, reason, state, true, "round_trials")
+            hoped = plan_within(problem, near, (0.0, target))
+            if hoped is not None and not np.all(visited.visited(hoped.samples)):
+                reason = f"a trial: multiples of {_ROUND} may be faster"
+                return _change(hoped, reason, state, true, "round_trials")
         calm = state["calm"] + 1
         settled = now if settled is None else settled + _SETTLING * (now - settled)
         return (
@@ -189,13 +188,6 @@ def _with_risk(
 def _arrived(visited: VisitedCurves, plan: Plan) -> bool:
     """Whether the plan has been seen: a trial that is still on its way needs no other."""
     return bool(np.all(visited.visited(plan.samples)))
-
-
-def _solve(
-    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float] = (0.0, np.inf)
-) -> tuple[Plan, float]:
-    plan = equal_finish(problem, curves, deadlines)
-    return plan, _step(curves, plan.samples)
 
 
 def _change(

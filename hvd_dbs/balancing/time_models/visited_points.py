@@ -170,6 +170,9 @@ class VisitedPoints:
         """The curves through the points."""
         columns = np.ascontiguousarray(records.T)
         points, times = np.split(columns[:-4], 2)
+        # Places that no rank has filled would only cost time.
+        filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
+        points, times = points[:filled], times[:filled]
         return VisitedCurves(points, times, *columns[-4:])
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hvd_dbs.balancing import Bounds, Plan
 from hvd_dbs.balancing.curves import AffineCurves, OverlapCurves, TableCurves
 from hvd_dbs.balancing.plan import Problem
-from hvd_dbs.balancing.solvers.equal_finish import EqualFinish, can_finish, equal_finish
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish, equal_finish, plan_within
 from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
@@ -139,10 +139,23 @@ class TestEqualFinish:
         assert min(lost) >= -1e-9
         assert np.max(lost) > 0.05
 
-    def test_can_finish_is_sharp(self):
+    def test_the_longest_step_allowed_is_sharp(self):
         curves = AffineCurves(np.zeros(2), np.array([1.0, 2.0]))
         problem = even(30, 2)
-        assert can_finish(problem, curves, 20.0) and not can_finish(problem, curves, 19.99)
+        assert plan_within(problem, curves, (0.0, 20.0)).batch_sizes == (20, 10)
+        assert plan_within(problem, curves, (0.0, 19.99)) is None
+
+    @pytest.mark.parametrize("odd", [0.1, 1.0, 10.0])
+    def test_many_ranks_are_solved_as_well_as_few(self, odd):
+        """From 4,096 ranks on some are asked first, which may know nothing of the others."""
+        size = 4096
+        per_sample = np.where(np.arange(size) % 16 == 0, odd, 1.0) * 0.01
+        curves = AffineCurves(np.zeros(size), per_sample)
+        problem = even(32 * size, size)
+        best = 32 * size / (1 / per_sample).sum()
+        plan = equal_finish(problem, curves)
+        assert step_seconds(curves, plan) <= best + per_sample.max()
+        assert plan_within(problem, curves, (0.0, 0.9 * best)) is None
 
     def test_narrowed_curves_find_the_same_plan(self):
         rng = np.random.default_rng(5)
