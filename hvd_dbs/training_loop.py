@@ -64,6 +64,11 @@ class TrainingLoop:
         return self._stage.num_steps_in(self._epoch)
 
     @property
+    def steps_done(self) -> int:
+        """Steps of the open epoch, or of the last one, that are over."""
+        return self._steps_done
+
+    @property
     def start(self) -> Cursor | None:
         """Where the next training is to go on; None: where `fit` says, or it does already."""
         return self._start

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -249,6 +251,76 @@ def check_state_survives_json_and_wrong_states_change_nothing():
         with pytest.raises(ValueError, match="not a state of this balancer"):
             fresh.load_state_dict(on_last_rank(wrong, state))
         assert fresh.state_dict() == before
+
+
+def check_a_damaged_training_state_is_an_error_on_all_ranks():
+    folder = Path(shared(tempfile.mkdtemp() if hvd.rank() == 0 else ""))
+
+    def train(seed=SEED, net=None, epochs=1):
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = net or model()
+        compile_model(net, sgd(balancer))
+        dataset = balancer.dataset(images(48), shuffle_seed=seed)
+        saving = hvd.callbacks.TrainingStateCallback(folder, balancer)
+        fit(net, balancer, dataset, epochs, callbacks=[saving])
+        return net, balancer
+
+    trained, _ = train(epochs=2)
+    net, balancer = train(epochs=2)  # Nothing is left to do.
+    np.testing.assert_array_equal(flat(net), flat(trained))
+    assert balancer.cursor.epoch == 2
+    state = folder / "training_state.json"
+    good = state.read_text()
+    weights = folder / json.loads(good)["state"]["weights"]
+    good_weights = weights.read_bytes()
+    barrier()
+    damages = [
+        (lambda: state.write_text(good[:-9]), "cut short"),
+        (lambda: state.write_text(good.replace("scripted", "even")), "checksum"),
+        (lambda: state.write_text("{}"), "not a file that hvd_dbs wrote"),
+        (lambda: weights.write_bytes(good_weights[:-7]), "does not hold what was saved"),
+        (weights.unlink, "cannot be read"),
+    ]
+    for damage, text in damages:
+        if hvd.rank() == 0:
+            damage()
+        barrier()
+        with pytest.raises(ValueError, match=text):
+            train(epochs=3)
+        if hvd.rank() == 0:
+            state.write_text(good)
+            weights.write_bytes(good_weights)
+        barrier()
+    with pytest.raises(ValueError, match="shuffle_seed=9 instead of 7"):
+        train(seed=9, epochs=3)
+
+    # A full disk: the old state is kept, training goes on, and it is said once.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if hvd.rank() == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with captured("hvd_dbs") as records:
+            net, balancer = train(epochs=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert balancer.cursor.epoch == 4
+    said = [record for record in records if "cannot be saved" in record.getMessage()]
+    assert len(said) == (hvd.rank() == 0)
+    barrier()
+    assert state.read_text() == good
+    net, balancer = train(epochs=2)
+    np.testing.assert_array_equal(flat(net), flat(trained))
+    barrier()
+    if hvd.rank() == 0:
+        shutil.rmtree(folder)
+
+
+def shared(text):
+    return job.allgather_text(hvd_collective(), text)[0]
+
+
+def barrier():
+    shared("")
 
 
 def check_a_validation_is_not_part_of_a_step():

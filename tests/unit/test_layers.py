@@ -35,7 +35,8 @@ ALLOWED = {
         "training_loop",
     },
     "tensorflow": {"balancing", "cluster", "data", "ops", "balancer"},
-    "keras": {"balancing", "cluster", "data", "ops", "balancer", "tensorflow"},
+    "state_file": set(),
+    "keras": {"state_file", "balancing", "cluster", "data", "ops", "balancer", "tensorflow"},
     "cli": {"balancing", "sampling", "simulator", "cluster", "ops", "data", "tensorflow", "keras"},
 }
 """What each part may import besides itself."""

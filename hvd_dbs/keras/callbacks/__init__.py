@@ -10,6 +10,7 @@ from hvd_dbs.keras.callbacks.learning_rate import (
 )
 from hvd_dbs.keras.callbacks.metric_average import MetricAverageCallback
 from hvd_dbs.keras.callbacks.progress_watchdog import ProgressWatchdogCallback
+from hvd_dbs.keras.callbacks.training_state import TrainingStateCallback
 
 __all__ = [
     "BestModelCheckpoint",
@@ -20,4 +21,5 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
     "ProgressWatchdogCallback",
+    "TrainingStateCallback",
 ]
