@@ -90,6 +90,7 @@ class Balancer:
         )
         self.loop = TrainingLoop(self.collective, self._controller)
         self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
+        self.loop.followers.append(self.dynamic_learning_rate.follow)
         self._resumption = Resumption(
             self.collective,
             self._controller,
@@ -170,6 +171,7 @@ class Balancer:
                 samples.num_samples, self.rank, lambda: self.plan.batch_sizes, self.loop.evaluation
             )
             return make_dataset(samples, stage)
+        self.loop.finish_resize()
         index_stage = IndexStage(
             samples.num_samples,
             shuffle_seed,
@@ -182,25 +184,25 @@ class Balancer:
         return make_dataset(samples, index_stage)
 
     def resize(self, global_batch_size: int) -> None:
-        """Changes the global batch size, between two fits. Collective.
+        """Changes the global batch size; while an epoch is open, from the next one on. Collective.
 
-        Ranks keep their shares of it. An epoch then has another number of steps, so the data set
-        is to be made anew. The learning rate follows where `DynamicLearningRateCallback` is used.
+        Ranks keep their shares of it. The learning rate follows where
+        `DynamicLearningRateCallback` is used. A larger global batch means fewer steps, which also
+        works during a `fit`. For a smaller one, which needs more, let `fit` end, make the data set
+        anew and call `fit` again, since Keras counts an epoch's steps when `fit` begins.
 
         Raises:
-            ValueError: On all ranks, if the argument is impossible within the bounds or differs
-                between ranks. Nothing is changed then.
-            RuntimeError: On all ranks, during a fit.
+            ValueError: On all ranks, if the argument is impossible within the bounds, differs
+                between ranks, or means more steps during a `fit`. Nothing is changed then.
         """
         job.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
         error: Exception | None = None
         try:
-            self.loop.require_no_training()
-        except RuntimeError as caught:
+            self.loop.check_resize(_whole("global_batch_size", global_batch_size))
+        except (ValueError, TypeError) as caught:
             error = caught
         job.raise_together(self.collective, error)
-        self.loop.resize(_whole("global_batch_size", global_batch_size))
-        self.dynamic_learning_rate.follow(self.global_batch_size)
+        self.loop.resize(int(global_batch_size))
 
     @property
     def cursor(self) -> Cursor:

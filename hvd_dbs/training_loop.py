@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -14,7 +15,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
-from hvd_dbs.sampling import Cursor, step_batch_sizes
+from hvd_dbs.sampling import Cursor, num_steps, step_batch_sizes
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +33,10 @@ class TrainingLoop:
     Args:
         collective: The job.
         controller: This rank's controller.
+
+    Attributes:
+        clock: This rank's clock.
+        followers: What is called with each new global batch size.
     """
 
     def __init__(self, collective: Collective, controller: Controller) -> None:
@@ -50,6 +55,8 @@ class TrainingLoop:
         self._steps_in_call = 1
         self._warnings: set[str] = set()
         self._is_training = False
+        self._resize_to: int | None = None
+        self.followers: list[Callable[[int], None]] = []
         with tf.init_scope(), tf.device("CPU"):
             self._global_batch_size = tf.Variable(controller.global_batch_size, dtype=tf.int64)
 
@@ -112,6 +119,7 @@ class TrainingLoop:
     def begin_training(self, steps_in_call: int = 1) -> None:
         """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
         self._finish_rounds()  # Of a fit that was interrupted.
+        self.finish_resize()
         self._is_training = True
         self._steps_in_call = steps_in_call
         self._rounds.begin_training()
@@ -126,6 +134,7 @@ class TrainingLoop:
         """
         self._go_on_in(epoch)
         self._finish_rounds()
+        self.finish_resize()
         self._epoch, self._steps_done = epoch, 0
         self._epoch_is_open = True
         batch_sizes = self._controller.plan.batch_sizes
@@ -169,35 +178,53 @@ class TrainingLoop:
         self._next, self._start, self._epoch_is_open = self.cursor, None, False
         self._rounds.end_training()
         self._stage.end_training(self._controller.plan.batch_sizes)
+        self.finish_resize()
 
-    def require_no_training(self) -> None:
-        """Raises RuntimeError during a `fit`."""
-        if self._is_training:
-            raise RuntimeError(
-                "the global batch size cannot change during a fit: Keras fixes the steps of an "
-                "epoch when fit begins. Set model.stop_training in a callback, resize when fit "
-                "has returned, and go on with balancer.dataset(source) and fit(initial_epoch=...). "
-                "After a fit that was interrupted, call balancer.loop.end_training() first."
+    def check_resize(self, global_batch_size: int) -> None:
+        """Raises ValueError if there can be no such global batch size, or not during this fit."""
+        self._controller.bounds.check(global_batch_size)
+        if not self._is_training:
+            return
+        needed, most = num_steps(self._stage.num_samples, global_batch_size), self.num_steps
+        if needed > most:
+            raise ValueError(
+                f"global_batch_size={global_batch_size} needs {needed} steps an epoch, and Keras "
+                f"runs no more than the {most} that it counted when fit began. Set "
+                f"model.stop_training, resize when fit has returned, and go on with "
+                f"balancer.dataset(source) and fit(initial_epoch=...). After a fit that was "
+                f"interrupted, call balancer.loop.end_training() first."
             )
 
     def resize(self, global_batch_size: int) -> None:
-        """Changes the global batch size; the data set has to be made anew.
+        """Changes the global batch size, where an epoch is open at its end; see `check_resize`."""
+        self._resize_to = global_batch_size
+        if not self._epoch_is_open:
+            self.finish_resize()
 
-        Raises:
-            ValueError: If no plan within the bounds has that sum; nothing is changed then.
-        """
+    def finish_resize(self) -> None:
+        """Changes the global batch size if that has waited for the end of the epoch. Collective."""
+        size, self._resize_to = self._resize_to, None
+        if size is None:
+            return
+        self._finish_rounds()  # Their plans have the old sum.
         before = self._controller.plan
-        self._controller.resize(global_batch_size)
-        self._index_stage = None
-        self._global_batch_size.assign(global_batch_size)
+        self._controller.resize(size)
+        self._global_batch_size.assign(size)
+        stage = self._index_stage
+        if stage is not None and num_steps(stage.num_samples, size) <= stage.num_steps:
+            stage.resize(self._controller.plan.batch_sizes)
+        else:  # Keras would not read all of it.
+            self._index_stage = None
         if self._collective.rank == 0:
             _LOGGER.info(
                 "global batch %d -> %d: %s -> %s",
                 before.global_batch_size,
-                global_batch_size,
+                size,
                 before,
                 self._controller.plan,
             )
+        for follow in self.followers:
+            follow(size)
 
     def global_batch_size(self) -> tf.Tensor:
         """Samples of all ranks in a full step, int64; in the graph."""
@@ -220,8 +247,8 @@ class TrainingLoop:
     def _stage(self) -> IndexStage:
         if self._index_stage is None:
             raise RuntimeError(
-                "The balancer has no data set. Make one with balancer.dataset(source) and give "
-                "it to fit."
+                "The balancer has no data set, or one with fewer steps than its global batch size "
+                "needs. Make one with balancer.dataset(source) and give it to fit."
             )
         return self._index_stage
 

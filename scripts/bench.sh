@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Measurements:  scripts/bench.sh op|train|data [option of benchmarks/op.py, train.py or data.py]...
+# Measurements:  scripts/bench.sh op|train|data|ramp [option of benchmarks/op.py, train.py, ...]...
 #   op    the weighted allreduce against Horovod's own, on 2 and on 4 ranks
 #   train every strategy against plain Horovod and the ideal, on emulated unequal ranks
 #   data  TFRecords read by windows against TensorFlow's own ways
+#   ramp  loss and accuracy where the number of ranks changes, with and without the ramp
 # Everything else should stand still meanwhile; ranks share this machine's cores.
 set -euo pipefail
-if [[ ${1:-} != op && ${1:-} != train && ${1:-} != data ]]; then
-  sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}" >&2
+if [[ ! ${1:-} =~ ^(op|train|data|ramp)$ ]]; then
+  sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}" >&2
   exit 2
 fi
 # shellcheck source=scripts/environment.sh

@@ -111,6 +111,13 @@ class IndexStage:
             self._epoch = self._start.epoch
             self._used_up = False
 
+    def resize(self, batch_sizes: tuple[int, ...]) -> None:
+        """Epochs that are not open yet have plans of another sum, with no more steps than this."""
+        with self._changed:
+            self._global_batch_size = sum(batch_sizes)
+            if not self._training:
+                self._schedule = PlanSchedule(batch_sizes)
+
     def open_epoch(self, epoch: int, batch_sizes: tuple[int, ...], settled: int) -> None:
         """Lets iterators read an epoch, whose first `settled` steps have this plan for certain."""
         with self._changed:
@@ -159,17 +166,20 @@ class IndexStage:
             # An iterator that starts when all of the open epoch has been handed out is the next
             # epoch's (a repeated data set begins again before training says so).
             epoch = self._epoch + (self._training and self._used_up)
-            part, steps = self.part(epoch), self.num_steps_in(epoch)
+            part = self.part(epoch)
         order = ReadAhead(EpochOrder(self.num_samples, self._seed, epoch, self._block_size))
-        for step in range(steps):
+        step, steps = 0, 1
+        while step < steps:
             with self._changed:
                 batch_sizes = self._settled((epoch, step))
+                steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
                 if self._training and epoch == self._epoch and step == steps - 1:
                     self._used_up = True
             mine = window(step, self._rank, batch_sizes, part.num_left)
             stretches = part.positions(mine.start, mine.count)
             indices = [order.indices(start, end - start) for start, end in stretches]
             yield indices[0] if len(indices) == 1 else np.concatenate(indices)
+            step += 1
 
     def _settled(self, position: tuple[int, int]) -> tuple[int, ...]:
         """The plan at a position, as soon as it is settled. The lock is held."""

@@ -47,8 +47,11 @@ class RampedLearningRate:
         if not optimizer.built and trainable_variables is not None:
             with keras.name_scope(optimizer.name, caller=self):
                 optimizer.build(list(trainable_variables))
-        num_gathered = optimizer.gradient_accumulation_steps or 1
-        updates = (tf.convert_to_tensor(optimizer._iterations) + 1) % num_gathered == 0
+        updates: tf.Tensor | bool = True
+        if optimizer.gradient_accumulation_steps:
+            # Keras counts calls here; `iterations`, which counts updates, is derived from it.
+            num_calls = tf.convert_to_tensor(optimizer._iterations) + 1
+            updates = num_calls % optimizer.gradient_accumulation_steps == 0
         multiplier, before = self._hvd_dbs_factor.read()
         self._scale_momentum(multiplier / before, updates)
         object.__setattr__(self, "_hvd_dbs_multiplier", multiplier)  # Nothing for Keras to track.
@@ -58,7 +61,7 @@ class RampedLearningRate:
             object.__setattr__(self, "_hvd_dbs_multiplier", None)
         self._hvd_dbs_factor.advance(tf.cast(updates, tf.int64))
 
-    def _scale_momentum(self, scale: tf.Tensor, updates: tf.Tensor) -> None:
+    def _scale_momentum(self, scale: tf.Tensor, updates: tf.Tensor | bool) -> None:
         buffers = [buffer.value for buffer in _buffers_with_rate(self)]
         if not buffers:
             return

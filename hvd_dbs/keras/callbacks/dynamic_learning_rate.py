@@ -22,7 +22,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
     global batch size, updates use that rate times a multiplier, which goes over to the ratio of
     the batch sizes (rule "linear") or to its square root ("sqrt") step by step:
     `hvd_dbs.balancing.ramps.Ramp` has the formula, what it means for momentum is said in
-    `docs/elastic.md`. `optimizer.learning_rate` stays the optimizer's own rate.
+    `docs/changing_batches.md`. `optimizer.learning_rate` stays the optimizer's own rate.
 
     "linear" is meant for SGD with momentum, "sqrt" for optimizers of the Adam family. The state
     is part of `balancer.state_dict()`. The logs of each epoch get `learning_rate_multiplier`.
