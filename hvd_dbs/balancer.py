@@ -168,7 +168,10 @@ class Balancer:
             _LOGGER.warning("%s", warning)
         if not training:
             stage = EvaluationStage(
-                samples.num_samples, self.rank, lambda: self.plan.batch_sizes, self.loop.evaluation
+                samples.num_samples,
+                self.rank,
+                lambda: self.loop.agreed_plan.batch_sizes,
+                self.loop.evaluation,
             )
             return make_dataset(samples, stage)
         self.loop.finish_resize()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from hvd_dbs.balancing import Controller
+from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.cluster.collective import Collective, raise_together
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.data.evaluation_stage import Evaluation
@@ -46,6 +46,7 @@ class TrainingLoop:
         self._controller = controller
         self._samples = StepSamples()
         self._rounds = DecisionRounds(collective, controller, self.clock)
+        self._agreed_plan = controller.plan
         self._index_stage: IndexStage | None = None
         self._start: Cursor | None = None
         self._next = Cursor()
@@ -116,6 +117,11 @@ class TrainingLoop:
             index_stage.start_at(self._start)
         self._index_stage = index_stage
 
+    @property
+    def agreed_plan(self) -> Plan:
+        """The plan that all ranks know; rank 0's controller may know of a newer one."""
+        return self._agreed_plan if self._is_training else self._controller.plan
+
     def begin_training(self, steps_in_call: int = 1) -> None:
         """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
         self._finish_rounds()  # Of a fit that was interrupted.
@@ -123,6 +129,7 @@ class TrainingLoop:
         self._is_training = True
         self._steps_in_call = steps_in_call
         self._rounds.begin_training()
+        self._agreed_plan = self._controller.plan
         self._stage.begin_training(self._controller.plan.batch_sizes)
         self._epoch_is_open = False
 
@@ -303,6 +310,7 @@ class TrainingLoop:
         """A new plan holds from the first step that is not settled."""
         if agreed is None:
             return
+        self._agreed_plan = agreed.decision.plan
         if agreed.decision.changed:
             batch_sizes = agreed.decision.plan.batch_sizes
             first = self._stage.publish(batch_sizes)
