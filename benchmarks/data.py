@@ -4,7 +4,8 @@
 
 One process reads what the second of two equal ranks reads in an epoch. All ways take turns, so
 that whatever else the machine does hits them alike. Files lie in the page cache; bytes are those
-that the process got from the system (rchar in /proc/self/io).
+that the process got from the system (rchar in /proc/self/io). Processor time is that of all threads
+together; other jobs on the machine change it less than the time that passes.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Runs:
 
     num_samples: int = 0
     seconds: list[float] = field(default_factory=list)
+    processor_seconds: list[float] = field(default_factory=list)
     bytes_read: list[int] = field(default_factory=list)
 
 
@@ -93,9 +95,10 @@ def measure(datasets: dict[str, tf.data.Dataset], num_repeats: int) -> dict[str,
 
     @contextmanager
     def noted(one: Runs):
-        before, start = _bytes_read(), time.perf_counter()
+        before, start, used = _bytes_read(), time.perf_counter(), time.process_time()
         yield
         one.seconds.append(time.perf_counter() - start)
+        one.processor_seconds.append(time.process_time() - used)
         one.bytes_read.append(_bytes_read() - before)
 
     for repeat in range(-1, num_repeats):
@@ -136,19 +139,23 @@ def measure_scans(paths: Sequence[Path], num_repeats: int) -> dict[str, list[flo
 
 
 def table(runs: dict[str, Runs], file_bytes: int, num_samples: int) -> list[str]:
-    """A Markdown table of speeds and of bytes over those of the samples delivered."""
+    """A Markdown table of speeds, processor times and bytes, for each sample delivered."""
     lines = [
-        "| way | samples/s | quartiles | over the first | bytes read over the rank's share |",
-        "|---|---:|---:|---:|---:|",
+        "| way | samples/s | quartiles | speed over the first | processor time a sample, us "
+        "| over the first | bytes read over the share |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    first = np.array(runs[PLAIN].seconds) / runs[PLAIN].num_samples
+    first = runs[PLAIN]
     for name, one in runs.items():
-        per_sample = np.array(one.seconds) / one.num_samples
-        low, middle, high = np.percentile(1 / per_sample, [25, 50, 75])
+        scale = first.num_samples / one.num_samples
+        low, middle, high = np.percentile(one.num_samples / np.array(one.seconds), [25, 50, 75])
+        faster = np.median(np.array(first.seconds) / one.seconds / scale)
+        processor = np.median(one.processor_seconds) / one.num_samples * 1e6
+        busier = np.median(np.array(one.processor_seconds) / first.processor_seconds) * scale
         share = file_bytes * one.num_samples / num_samples
         lines.append(
-            f"| {name} | {middle:,.0f} | {low:,.0f} - {high:,.0f} "
-            f"| {np.median(first / per_sample):.2f} | {np.median(one.bytes_read) / share:.3f} |"
+            f"| {name} | {middle:,.0f} | {low:,.0f} - {high:,.0f} | {faster:.2f} "
+            f"| {processor:.2f} | {busier:.2f} | {np.median(one.bytes_read) / share:.3f} |"
         )
     return lines
 
