@@ -17,7 +17,7 @@ from hvd_dbs.data.source import Source
 from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.resumption import Resumption
-from hvd_dbs.sampling import Cursor
+from hvd_dbs.sampling import LAYOUTS, Cursor
 from hvd_dbs.training_loop import TrainingLoop
 
 _LOGGER = logging.getLogger(__name__)
@@ -125,7 +125,12 @@ class Balancer:
         return self._controller.plan
 
     def dataset(
-        self, source: Any, shuffle_seed: int | None = None, *, training: bool = True
+        self,
+        source: Any,
+        shuffle_seed: int | None = None,
+        *,
+        training: bool = True,
+        layout: str = "windows",
     ) -> tf.data.Dataset:
         """This rank's part of the data, re-cut whenever the plan changes.
 
@@ -143,6 +148,9 @@ class Balancer:
                 dimension N; or a source of `hvd.data` with N samples.
             shuffle_seed: Seed of the order, which also depends on the epoch; None: no shuffling.
             training: Whether `fit` trains on it; one such data set at a time.
+            layout: "windows", or "contiguous": each rank reads one consecutive piece of the epoch's
+                order, in proportion to the plan, as DBS describes it. Plans then change between
+                epochs only, and which samples meet in a global batch depends on them.
 
         Returns:
             A data set of local batches with a dynamic batch dimension and
@@ -159,11 +167,12 @@ class Balancer:
                 _whole("shuffle_seed", shuffle_seed)
             samples = as_source(source, self.global_batch_size)
             require_usable(samples, shuffle_seed, training)
+            _require_layout(layout, samples)
             given = _identity(samples, shuffle_seed)
         except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
             error = caught
         job.raise_together(self.collective, error)
-        job.require_equal(self.collective, {**given, "training": str(training)})
+        job.require_equal(self.collective, {**given, "training": str(training), "layout": layout})
         for warning in samples.warnings if self.rank == 0 else ():
             _LOGGER.warning("%s", warning)
         if not training:
@@ -181,6 +190,7 @@ class Balancer:
             self.rank,
             self.plan.batch_sizes,
             samples.block_size,
+            layout,
         )
         # The same on all ranks: so is what each of them was given.
         self._resumption.read_from(index_stage)
@@ -256,6 +266,16 @@ def _identity(source: Source, shuffle_seed: int | None) -> dict[str, str]:
         "block_size": str(source.block_size),
         "shuffle_seed": repr(shuffle_seed),
     }
+
+
+def _require_layout(layout: str, samples: Source) -> None:
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout={layout!r} is unknown. Known: {', '.join(sorted(LAYOUTS))}.")
+    if samples.has_own_order and layout != "windows":
+        raise ValueError(
+            f"layout={layout!r} needs samples that can be read in any order; a stream passes by "
+            f'once. Use layout="windows".'
+        )
 
 
 def _whole(name: str, value: int) -> int:

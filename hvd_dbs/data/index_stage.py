@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.sampling import (
+    LAYOUTS,
     Cursor,
     EpochOrder,
     EpochPart,
@@ -17,7 +18,6 @@ from hvd_dbs.sampling import (
     ReadAhead,
     merge_intervals,
     num_steps,
-    window,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class IndexStage:
         rank: Whose windows.
         batch_sizes: The plan to begin with, shape `[size]`.
         block_size: Consecutive samples that shuffling leaves together.
+        layout: "windows" or "contiguous", as in `sampling.LAYOUTS`.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class IndexStage:
         rank: int,
         batch_sizes: tuple[int, ...],
         block_size: int = 1,
+        layout: str = "windows",
     ) -> None:
         self.num_samples = num_samples
         self._global_batch_size = sum(batch_sizes)
@@ -54,6 +56,7 @@ class IndexStage:
         self._seed = seed
         self._rank = rank
         self._block_size = block_size
+        self._layout = LAYOUTS[layout]
         self._changed = threading.Condition()
         self._schedule = PlanSchedule(batch_sizes)
         self._training = False
@@ -98,10 +101,16 @@ class IndexStage:
     def cursor_after(self, epoch: int, num_steps: int) -> Cursor:
         """Where training stands after so many steps of an epoch, counted from where it began."""
         part = self.part(epoch)
-        count = min(num_steps * self._global_batch_size, part.num_left)
-        if count == part.num_left:
+        if num_steps >= self.num_steps_in(epoch):
             return Cursor(epoch + 1)
-        return Cursor(epoch, merge_intervals([*part.used, *part.positions(0, count)]))
+        with self._changed:
+            batch_sizes = self._schedule.batch_sizes_at((epoch, 0))
+        used = [
+            stretch
+            for start, end in self._layout.used(num_steps, batch_sizes, part.num_left)
+            for stretch in part.positions(start, end - start)
+        ]
+        return Cursor(epoch, merge_intervals([*part.used, *used]))
 
     def begin_training(self, batch_sizes: tuple[int, ...]) -> None:
         """From now on iterators wait for what is settled; epochs may start from 0 again."""
@@ -126,7 +135,7 @@ class IndexStage:
             self._schedule.publish(batch_sizes, first=(epoch, 0))
             self._epoch = epoch
             self._used_up = False
-        self.settle(settled)
+        self.settle(settled if self._layout.plans_change_within else self.num_steps_in(epoch))
 
     def settle(self, num_steps: int) -> None:
         """Declares the plans of the first `num_steps` steps of the open epoch final."""
@@ -175,7 +184,7 @@ class IndexStage:
                 steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
                 if self._training and epoch == self._epoch and step == steps - 1:
                     self._used_up = True
-            mine = window(step, self._rank, batch_sizes, part.num_left)
+            mine = self._layout.window(step, self._rank, batch_sizes, part.num_left)
             stretches = part.positions(mine.start, mine.count)
             indices = [order.indices(start, end - start) for start, end in stretches]
             yield indices[0] if len(indices) == 1 else np.concatenate(indices)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.ops.step_clock import StepTimes
 from hvd_dbs.sampling import EpochOrder, step_batch_sizes
 from tests.mpi.problems import (
     SEED,
@@ -256,6 +257,34 @@ def _global_batch(balancer, step, ids):
     rows = hvd_collective().allgather(row)
     counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer.loop._num_samples)
     return [i for row, count in zip(rows, counts, strict=True) for i in row[:count].tolist()]
+
+
+def check_contiguous_shards_change_between_epochs_only():
+    for num_samples in (64, 70, 5):
+        ids = np.arange(num_samples)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+        dataset = balancer.dataset(ids, shuffle_seed=SEED, layout="contiguous")
+        balancer.loop.begin_training()
+        plans = []
+        for epoch in range(3):
+            balancer.loop.begin_epoch(epoch)
+            plans.append(balancer.loop.agreed_plan.batch_sizes)
+            batch_size = float(plans[-1][hvd.rank()])
+            balancer.clock.drain = lambda n=batch_size: StepTimes(*np.array([[1.0], [0.0], [n]]))
+            mine = []
+            for step, part in enumerate(dataset):
+                count = step_batch_sizes(step, plans[-1], num_samples)[hvd.rank()]
+                assert balancer.loop.samples_in_step(step) == count
+                mine += part[:count].numpy().tolist()
+                balancer.loop.end_steps(step + 1)
+            row = np.full(num_samples, -1)
+            row[: len(mine)] = mine
+            rows = hvd_collective().allgather(row)
+            order = EpochOrder(num_samples, SEED, epoch).indices(0, num_samples)
+            assert rows[rows >= 0].tolist() == order.tolist()  # Rank by rank, one piece each.
+            balancer.loop.end_epoch()
+        balancer.loop.end_training()
+        assert num_samples == 5 or hvd.size() == 1 or len(set(plans)) > 1
 
 
 def check_a_rank_without_samples_harms_nothing():
