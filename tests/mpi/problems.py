@@ -18,6 +18,7 @@ from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.ops.step_clock import StepTimes
 from hvd_dbs.sampling import EpochOrder, num_steps
 
 SEED = 7
@@ -43,6 +44,16 @@ def scripted(plans: Sequence[Sequence[int]]) -> Strategy:
     """A strategy that starts even and then uses these plans, one an epoch, whatever is measured."""
     solver = Scripted(tuple(tuple(plan) for plan in plans))
     return Strategy("scripted", model=LastRound(), solver=solver, every="epoch")
+
+
+def make_timings_usable(balancer: hvd.Balancer) -> None:
+    """Decisions of a balancer that does not train: its clock shows a step of the plan in force."""
+
+    def drain() -> StepTimes:
+        samples = balancer.loop.agreed_plan.batch_sizes[hvd.rank()]
+        return StepTimes(np.ones(1), np.zeros(1), np.full(1, float(samples)))
+
+    balancer.clock.drain = drain
 
 
 def some_plans(global_batch_size: int, seed: int = 0) -> list[tuple[int, ...]]:
