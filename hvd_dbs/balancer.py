@@ -60,7 +60,7 @@ class Balancer:
         max_batch_size: BatchSizeBound | None = None,
         multiple_of: int = 1,
     ) -> None:
-        self.collective = job.connect()
+        self.collective = job.connect_for_long()
         given = {
             "global_batch_size": global_batch_size,
             "strategy": getattr(strategy, "identity", strategy),
@@ -69,20 +69,12 @@ class Balancer:
             "max_batch_size": max_batch_size,
             "multiple_of": multiple_of,
         }
-        job.require_equal(self.collective, {name: repr(value) for name, value in given.items()})
+        self._given = {name: repr(value) for name, value in given.items()}
+        job.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
         hosts = job.hostnames(self.collective)
-        bounds = Bounds.of(
-            self.size,
-            _by_rank("min_batch_size", min_batch_size, hosts),
-            None if max_batch_size is None else _by_rank("max_batch_size", max_batch_size, hosts),
-            _whole("multiple_of", multiple_of),
-        )
-        if min(bounds.minimum) < 1:
-            raise ValueError(
-                f"min_batch_size={min_batch_size} must be at least 1. "
-                f"A rank that is to have no samples should not be part of the job."
-            )
+        self._bounds_by_host = (min_batch_size, max_batch_size, multiple_of)
+        bounds = self._bounds(hosts)
         self._controller = Controller(
             strategies.resolve(strategy, every),
             _whole("global_batch_size", global_batch_size),
@@ -98,6 +90,21 @@ class Balancer:
             hosts,
             parts={"learning_rate": self.dynamic_learning_rate},
         )
+
+    def _bounds(self, hosts: Sequence[str]) -> Bounds:
+        min_batch_size, max_batch_size, multiple_of = self._bounds_by_host
+        bounds = Bounds.of(
+            self.size,
+            _by_rank("min_batch_size", min_batch_size, hosts),
+            None if max_batch_size is None else _by_rank("max_batch_size", max_batch_size, hosts),
+            _whole("multiple_of", multiple_of),
+        )
+        if min(bounds.minimum) < 1:
+            raise ValueError(
+                f"min_batch_size={min_batch_size} must be at least 1. "
+                f"A rank that is to have no samples should not be part of the job."
+            )
+        return bounds
 
     @property
     def rank(self) -> int:
@@ -178,7 +185,7 @@ class Balancer:
         if not training:
             stage = EvaluationStage(
                 samples.num_samples,
-                self.rank,
+                lambda: self.rank,
                 lambda: self.loop.agreed_plan.batch_sizes,
                 self.loop.evaluation,
             )
@@ -247,6 +254,37 @@ class Balancer:
                 of them, or ranks were given different ones.
         """
         self._resumption.load(state)
+
+    def rejoin(self, state: Mapping[str, Any], global_batch_size: int) -> None:
+        """Goes on from a `state_dict` with the ranks that an elastic job has now. Collective.
+
+        The ranks that were there before plan at once by what they know of their pace; others begin
+        as `inherit` says.
+
+        Args:
+            state: The same on all ranks; of its time models none is used.
+            global_batch_size: Samples of all ranks in a step from now on.
+
+        Raises:
+            ValueError: On all ranks, if the job cannot go on with these ranks.
+        """
+        if not isinstance(self.collective, job.ElasticCollective):
+            self.load_state_dict(state)  # The ranks of other jobs do not change.
+            return
+        self._resumption.remember()
+        self.collective.meet()
+        job.require_equal(self.collective, self._given)
+        # From here on all ranks compute with the same values, so all meet the same error.
+        self._controller.change_ranks(
+            global_batch_size, self._bounds(job.hostnames(self.collective))
+        )
+        self.loop.change_ranks()
+        self.dynamic_learning_rate.follow(global_batch_size)
+        self._resumption.rejoin(state)
+
+    def pause(self) -> None:
+        """Ends what still waits for the next step of a training that was interrupted."""
+        self.loop.abandon_training()
 
     @property
     def clock(self) -> StepClock:

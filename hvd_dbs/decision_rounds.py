@@ -98,6 +98,11 @@ class DecisionRounds:
             if agreed is not None:
                 yield agreed
 
+    def abandon(self) -> None:
+        """Forgets what is under way, with ranks that are no more."""
+        self._under_way.clear()
+        self._num_gathered, self._news, self._is_news = 0, None, False
+
     def wait_for_plan(self, num_steps: int) -> None:
         """A plan holds that many steps from here.
 

@@ -57,6 +57,8 @@ class Resumption:
         self._slots = slots_by_rank(hosts)
         self._parts = dict(parts)
         self._data: dict[str, Any] | None = None
+        self._memory: SavedRank | None = None
+        self._has_joined = False
 
     def read_from(self, index_stage: IndexStage) -> None:
         """Sets the data set that is trained on.
@@ -127,6 +129,37 @@ class Resumption:
             raise
         self._loop.start_at(state.cursor)
         self._data = self._data or state.data
+
+    def remember(self) -> None:
+        """Keeps what is known of this rank's pace, before an elastic job gets other ranks."""
+        if self._has_joined:
+            self._memory = self.state().ranks[self._collective.rank]
+            self._has_joined = False  # Until all are through: another rank may be lost meanwhile.
+
+    def rejoin(self, plain: Any) -> None:
+        """Goes on from a state with the ranks that an elastic job has now. Collective.
+
+        Args:
+            plain: The state, the same on all ranks; of its time models none is used.
+
+        Raises:
+            ValueError: On all ranks, if the state does not fit.
+        """
+        slot = job.own_slot()
+        row = {"slot": slot, "batch_size": 0, "model": None}
+        if self._memory is not None:
+            row |= {"batch_size": self._memory.batch_size, "model": self._memory.model}
+        texts = job.allgather_text(self._collective, json.dumps(row))
+        rows = [json.loads(text) for text in texts]
+        self._slots = [(row["slot"][0], row["slot"][1]) for row in rows]
+        known = tuple(
+            SavedRank(slot, row["batch_size"], row["model"])
+            for slot, row in zip(self._slots, rows, strict=True)
+            if row["batch_size"]
+        )
+        state = BalancerState.of(plain)
+        self.load(replace(state, ranks=known or state.ranks).plain())
+        self._has_joined = True
 
     def _load_parts(self, states: Mapping[str, Any]) -> None:
         unknown = sorted(set(states) - set(self._parts))

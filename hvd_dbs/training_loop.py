@@ -85,7 +85,9 @@ class TrainingLoop:
     def cursor(self) -> Cursor:
         """Where training stands: where it is to go on if it ends here."""
         if self._epoch_is_open:
-            return self._stage.cursor_after(self._epoch, self._steps_done)
+            # The graph knows of a step before the callback that comes behind others does.
+            steps_done = max(self._steps_done, self._samples.num_steps)
+            return self._stage.cursor_after(self._epoch, steps_done)
         return self._start or self._next
 
     def check_start(self, cursor: Cursor) -> None:
@@ -184,8 +186,15 @@ class TrainingLoop:
         self._finish_rounds()
         self._next, self._start, self._epoch_is_open = self.cursor, None, False
         self._rounds.end_training()
-        self._stage.end_training(self._controller.plan.batch_sizes)
+        if self._index_stage is not None:
+            self._index_stage.end_training(self._controller.plan.batch_sizes)
         self.finish_resize()
+
+    def abandon_training(self) -> None:
+        """A `fit` was interrupted by a change of ranks; what was under way comes to nothing."""
+        self._rounds.abandon()
+        self._resize_to = None
+        self.end_training()
 
     def check_resize(self, global_batch_size: int) -> None:
         """Raises ValueError if there can be no such global batch size, or not during this fit."""
@@ -232,6 +241,16 @@ class TrainingLoop:
             )
         for follow in self.followers:
             follow(size)
+
+    def change_ranks(self) -> None:
+        """The job has other ranks, a training is not under way; the controller knows them."""
+        self.clock.drain()
+        batch_size = self._controller.global_batch_size
+        if int(self._global_batch_size.numpy()) != batch_size:
+            self._index_stage = None  # An epoch has another number of steps.
+            self._global_batch_size.assign(batch_size)
+        elif self._index_stage is not None:
+            self._index_stage.change_rank(self._collective.rank)
 
     def global_batch_size(self) -> tf.Tensor:
         """Samples of all ranks in a full step, int64; in the graph."""

@@ -28,21 +28,7 @@ def run_job(
     command: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
 ) -> Job:
     """Runs a command to its end; after `timeout` seconds it and all it started are killed."""
-    variables = {
-        **os.environ,
-        # As root, with more ranks than cores, and without a remote shell: nothing leaves this host.
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "OMP_NUM_THREADS": "1",
-        "TF_NUM_INTRAOP_THREADS": "1",
-        "TF_NUM_INTEROP_THREADS": "2",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "PATH": f"{_PROGRAMS}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(REPOSITORY),
-        **(environment or {}),
-    }
+    variables = {**job_environment(), **(environment or {})}
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
@@ -58,7 +44,7 @@ def run_job(
         except subprocess.TimeoutExpired:
             exit_code = -1
         finally:
-            _kill_all_of(process)
+            kill_all_of(process)
         output.seek(0)
         text = output.read()
     if exit_code == -1:
@@ -66,7 +52,25 @@ def run_job(
     return Job(exit_code, text)
 
 
-def _kill_all_of(process: subprocess.Popen[str]) -> None:
+def job_environment() -> dict[str, str]:
+    """The environment in which jobs run: small, and without a way off this machine."""
+    return {
+        **os.environ,
+        # As root, with more ranks than cores, and without a remote shell: nothing leaves this host.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "2",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PATH": f"{_PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+
+
+def kill_all_of(process: subprocess.Popen[str]) -> None:
     """Kills what a job has started, by process id: its descendants, and what is in its session."""
     # A process id that has been waited for may be somebody else's by now.
     running = [psutil.Process(process.pid)] if process.poll() is None else []

@@ -119,6 +119,21 @@ class Controller:
         self.plan = plan
         self.steps_to_next = self._due(steps_to_next)
 
+    def change_ranks(self, global_batch_size: int, bounds: Bounds) -> None:
+        """Other ranks from now on; the plan is the strategy's first one, the solver begins anew.
+
+        What the time models kept here know stays.
+
+        Raises:
+            ValueError: If no plan within the bounds has that sum, or the strategy is made for
+                another number of ranks; nothing is changed then.
+        """
+        shares = self.strategy.start_shares(bounds.size)
+        self.plan = Plan.proportional(global_batch_size, shares, bounds)
+        self.global_batch_size, self.bounds = global_batch_size, bounds
+        self._solver_state = self.strategy.solver.init() if self.strategy.solver else {}
+        self.steps_to_next = self._due(None)
+
     def resize(self, global_batch_size: int) -> None:
         """Changes the sum of all plans; the ranks keep their shares, as near as bounds allow.
 

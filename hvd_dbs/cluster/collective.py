@@ -5,6 +5,7 @@ Every function here is collective: all ranks call it, in the same order.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,58 @@ class AloneCollective(Collective):
         return _Done(row.copy())
 
 
+class AssumedCollective(Collective):
+    """An elastic job before its ranks have met: the others are taken to have what this one has.
+
+    A rank that joins later sets itself up alone, while the others are training. What was assumed
+    is checked when they meet.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+
+    def start_allgather(self, row: NDArray[Any]) -> Pending:
+        """This rank's row, once for each rank, shape `[size, n]`."""
+        return _Done(np.repeat(row[np.newaxis], self.size, axis=0))
+
+    def start_broadcast(self, row: NDArray[Any]) -> Pending:
+        """This rank's row."""
+        return _Done(row.copy())
+
+
+class ElasticCollective(Collective):
+    """An elastic job: before its ranks meet what is assumed of it, then what it is.
+
+    Attributes:
+        has_met: Whether the ranks have met.
+    """
+
+    def __init__(self) -> None:
+        import horovod.tensorflow as hvd
+
+        self.has_met = False
+        self._use(AssumedCollective(hvd.rank(), hvd.size()))
+
+    def meet(self) -> None:
+        """Connects the ranks that the job has now. On all ranks."""
+        self._use(connect("balancer"))
+        self.has_met = True
+
+    def start_allgather(self, row: NDArray[Any]) -> Pending:
+        """Rows of all ranks, shape `[size, n]`."""
+        return self._current.start_allgather(row)
+
+    def start_broadcast(self, row: NDArray[Any]) -> Pending:
+        """Rank 0's row."""
+        return self._current.start_broadcast(row)
+
+    def _use(self, collective: Collective) -> None:
+        self._current = collective
+        self.rank: int = collective.rank
+        self.size: int = collective.size
+
+
 @dataclass(frozen=True)
 class _MpiPending:
     """A request, and the buffers that have to live as long as it does."""
@@ -114,12 +167,16 @@ class HorovodCollective(Collective):
     """Horovod's own operations, for jobs that MPI did not start (Gloo).
 
     They wait for all ranks, so a thread runs them, one after the other.
+
+    Args:
+        name: What its operations are called: those of two collectives may be under way at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         import horovod.tensorflow as hvd
 
         self._hvd = hvd
+        self._name = f"hvd_dbs.{name}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hvd_dbs collective")
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
@@ -130,21 +187,22 @@ class HorovodCollective(Collective):
             return _Done(np.empty((self.size, *row.shape), row.dtype))
         sent = np.array(row[np.newaxis])
         return self._thread.submit(
-            lambda: np.asarray(self._hvd.allgather(sent, name="hvd_dbs.collective.allgather"))
+            lambda: np.asarray(self._hvd.allgather(sent, name=f"{self._name}.allgather"))
         )
 
     def start_broadcast(self, row: NDArray[Any]) -> Pending:
         """Rank 0's row."""
         sent = np.array(row)
         return self._thread.submit(
-            lambda: np.asarray(
-                self._hvd.broadcast(sent, root_rank=0, name="hvd_dbs.collective.bcast")
-            )
+            lambda: np.asarray(self._hvd.broadcast(sent, root_rank=0, name=f"{self._name}.bcast"))
         )
 
 
-def connect() -> Collective:
+def connect(name: str = "collective") -> Collective:
     """The collective that fits how the job was started.
+
+    Args:
+        name: What its operations are called, where Horovod's own are used.
 
     Raises:
         RuntimeError: If Horovod is not initialized.
@@ -155,7 +213,22 @@ def connect() -> Collective:
         raise RuntimeError("Horovod is not initialized. Call hvd.init() first.")
     if hvd.size() == 1:
         return AloneCollective()
-    return MpiCollective() if hvd.mpi_enabled() else HorovodCollective()
+    return MpiCollective() if hvd.mpi_enabled() else HorovodCollective(name)
+
+
+def is_elastic() -> bool:
+    """Whether ranks of this job may come and go."""
+    return os.environ.get("HOROVOD_ELASTIC", "0") == "1"
+
+
+def connect_for_long() -> Collective:
+    """The collective for what outlives a change of ranks; in an elastic job they meet later.
+
+    Raises:
+        RuntimeError: If Horovod is not initialized.
+    """
+    collective = connect("balancer")
+    return ElasticCollective() if is_elastic() else collective
 
 
 def allgather_text(collective: Collective, text: str) -> list[str]:
@@ -224,6 +297,13 @@ def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
 def hostnames(collective: Collective) -> list[str]:
     """The host of every rank, by rank."""
     return allgather_text(collective, socket.gethostname())
+
+
+def own_slot() -> tuple[str, int]:
+    """The host that this process runs on, by the launcher's name for it, and its number there."""
+    import horovod.tensorflow as hvd
+
+    return os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname(), hvd.local_rank()
 
 
 def _ranks(ranks: Sequence[int], most: int = 8) -> str:

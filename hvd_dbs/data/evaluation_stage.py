@@ -60,7 +60,7 @@ class EvaluationStage:
 
     Args:
         num_samples: Samples of the data set.
-        rank: Whose shard.
+        rank: Gives whose shard.
         batch_sizes: Gives the plan in force, shape `[size]`; the same on all ranks whenever a
             pass begins.
         evaluation: Learns of each pass.
@@ -69,7 +69,7 @@ class EvaluationStage:
     def __init__(
         self,
         num_samples: int,
-        rank: int,
+        rank: Callable[[], int],
         batch_sizes: Callable[[], tuple[int, ...]],
         evaluation: Evaluation,
     ) -> None:
@@ -93,7 +93,7 @@ class EvaluationStage:
                 f"The global batch size has changed to {sum(batch_sizes)} since this evaluation "
                 f"data set was made. Make it anew with balancer.dataset(..., training=False)."
             )
-        part = shard(self._rank, batch_sizes, self.num_samples)
+        part = shard(self._rank(), batch_sizes, self.num_samples)
         self.weight = part.weight
         start = part.start
         for count in part.counts:

@@ -63,6 +63,7 @@ class IndexStage:
         self._epoch = 0
         self._used_up = False
         self._start = Cursor()
+        self._generation = 0
 
     @property
     def identity(self) -> dict[str, int | None]:
@@ -89,6 +90,13 @@ class IndexStage:
         with self._changed:
             self._start = cursor
             self._epoch = cursor.epoch
+
+    def change_rank(self, rank: int) -> None:
+        """From the next training on the windows are another rank's."""
+        with self._changed:
+            self._rank = rank
+            self._generation += 1
+            self._changed.notify_all()
 
     def part(self, epoch: int) -> EpochPart:
         """What is read of an epoch: all of it, unless training goes on in the midst of it."""
@@ -176,15 +184,18 @@ class IndexStage:
             # epoch's (a repeated data set begins again before training says so).
             epoch = self._epoch + (self._training and self._used_up)
             part = self.part(epoch)
+            rank, generation = self._rank, self._generation
         order = ReadAhead(EpochOrder(self.num_samples, self._seed, epoch, self._block_size))
         step, steps = 0, 1
         while step < steps:
             with self._changed:
                 batch_sizes = self._settled((epoch, step))
+                if generation != self._generation:
+                    return  # Of a training that was interrupted.
                 steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
                 if self._training and epoch == self._epoch and step == steps - 1:
                     self._used_up = True
-            mine = self._layout.window(step, self._rank, batch_sizes, part.num_left)
+            mine = self._layout.window(step, rank, batch_sizes, part.num_left)
             stretches = part.positions(mine.start, mine.count)
             indices = [order.indices(start, end - start) for start, end in stretches]
             yield indices[0] if len(indices) == 1 else np.concatenate(indices)

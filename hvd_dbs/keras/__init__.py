@@ -21,7 +21,6 @@ from horovod.tensorflow.keras import (
     global_process_set,
     gloo_built,
     gloo_enabled,
-    init,
     is_initialized,
     local_rank,
     local_size,
@@ -42,7 +41,8 @@ from horovod.tensorflow.keras import (
 from hvd_dbs import data
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
-from hvd_dbs.keras import callbacks
+from hvd_dbs.cluster.rendezvous import init
+from hvd_dbs.keras import callbacks, elastic
 from hvd_dbs.keras.optimizer import DistributedOptimizer, load_model
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -70,6 +70,11 @@ class StepSamples:
             return samples
 
     @property
+    def num_steps(self) -> int:
+        """Steps of the epoch so far."""
+        return int(self._step.numpy())
+
+    @property
     def total(self) -> int:
         """Samples of this rank in the steps of the epoch so far."""
         return int(self._total.numpy())

@@ -33,7 +33,6 @@ from horovod.tensorflow import (
     cross_size,
     cuda_built,
     ddl_built,
-    elastic,
     global_process_set,
     gloo_built,
     gloo_enabled,
@@ -42,7 +41,6 @@ from horovod.tensorflow import (
     grouped_allreduce,
     grouped_reducescatter,
     handle_average_backwards_compatibility,
-    init,
     is_homogeneous,
     is_initialized,
     join,
@@ -71,7 +69,9 @@ from horovod.tensorflow import (
 )
 
 from hvd_dbs import data
+from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
+from hvd_dbs.tensorflow import elastic
 from hvd_dbs.tensorflow.distributed_optimizer import DistributedOptimizer
 from hvd_dbs.tensorflow.gradient_tape import DistributedGradientTape
 

@@ -120,7 +120,9 @@ def test_evaluation(kind, some, num_samples):
     source = BY_NUMBER[kind](num_samples, sum(some[0]))
     in_force = []
     stages = [
-        EvaluationStage(num_samples, rank, lambda: (in_force or some)[-1], Evaluation())
+        EvaluationStage(
+            num_samples, lambda rank=rank: rank, lambda: (in_force or some)[-1], Evaluation()
+        )
         for rank in range(len(some[0]))
     ]
     datasets = [make_dataset(source, stage) for stage in stages]

@@ -51,6 +51,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             error = caught
         job.raise_together(self._balancer.collective, error)
         turn_off_xla(self.model)
+        self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._loop.begin_training(self.model.steps_per_execution)
         set_initial_epoch(self.model, self._balancer)
 
@@ -108,6 +109,12 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._loop.end_training()
 
     def _check(self) -> None:
+        collective = self._balancer.collective
+        if isinstance(collective, job.ElasticCollective) and not collective.has_met:
+            raise RuntimeError(
+                "The ranks of this elastic job have not met. Call fit in a function decorated with "
+                "hvd.elastic.run, with hvd.elastic.KerasState(model, ...) as its argument."
+            )
         if getattr(self.model.optimizer, "balancer", None) is not self._balancer:
             raise ValueError(
                 "The model's optimizer does not weigh gradients by this balancer. Compile with "

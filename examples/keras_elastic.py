@@ -1,0 +1,87 @@
+r"""Trains on scanned digits while ranks come, go and die.
+
+A script tells which hosts there are; it is asked every second:
+
+    printf '#!/bin/sh\ncat hosts\n' > discover.sh; chmod +x discover.sh
+    printf 'localhost:1\n127.0.0.1:1\n' > hosts
+    horovodrun --gloo --min-np 1 --max-np 4 -np 2 --network-interfaces lo \
+        --host-discovery-script ./discover.sh python examples/keras_elastic.py
+
+While it runs, add a host (`echo 127.1:1 >> hosts`: another name of this machine), take one away
+again, or kill one of the ranks. The same script runs as one process and under `mpirun` as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+import keras
+
+import hvd_dbs.keras as hvd
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import datasets
+from keras_digits import make_model
+
+
+def main() -> None:
+    """Trains, and prints the test accuracy on rank 0."""
+    parser = argparse.ArgumentParser(description="Digits on ranks that come and go.")
+    parser.add_argument("--strategy", default="dbs", help="how to balance")
+    parser.add_argument("--global-batch-size", type=int, default=256)
+    parser.add_argument(
+        "--per-rank",
+        action="store_true",
+        help="let the global batch follow the number of ranks, and the learning rate follow it",
+    )
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--learning-rate", type=float, default=0.01)
+    options = parser.parse_args()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("hvd_dbs").setLevel(logging.INFO)
+
+    # A rank that joins later does all of this alone, while the others train.
+    hvd.init()
+    keras.utils.set_random_seed(1 + hvd.rank())
+    train, (test_images, test_labels) = datasets.load(None)
+    balancer = hvd.Balancer(options.global_batch_size, strategy=options.strategy)
+    model = make_model(train[0].shape[1:])
+    optimizer = keras.optimizers.SGD(options.learning_rate, momentum=0.9)
+    model.compile(
+        optimizer=hvd.DistributedOptimizer(optimizer, balancer=balancer),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    global_batch = "per_rank" if options.per_rank else "constant"
+    state = hvd.elastic.KerasState(model, epoch=0, batch=0, global_batch=global_batch)
+
+    # And this with the others, each time their number changes.
+    @hvd.elastic.run
+    def fit(state: hvd.elastic.KerasState) -> None:
+        model.fit(
+            balancer.dataset(train, shuffle_seed=7),
+            initial_epoch=state.epoch,
+            epochs=options.epochs,
+            shuffle=False,  # The order comes from the balancer.
+            verbose=2 if hvd.rank() == 0 else 0,
+            callbacks=[
+                hvd.callbacks.MetricAverageCallback(),
+                hvd.callbacks.DynamicBatchSizeCallback(balancer),
+                hvd.callbacks.DynamicLearningRateCallback(balancer),
+                hvd.elastic.UpdateBatchStateCallback(state),
+                hvd.elastic.UpdateEpochStateCallback(state),
+                hvd.elastic.CommitStateCallback(state, batches_per_commit=5),
+            ],
+        )
+
+    fit(state)
+    if hvd.rank() == 0:
+        loss, accuracy = model.evaluate(test_images, test_labels, verbose=0)
+        print(f"test loss {loss:.4f}, test accuracy {accuracy:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""`hvd-dbs check-hosts`: what horovodrun will read from a host discovery script."""
+
+from __future__ import annotations
+
+import click
+
+from hvd_dbs.cli.input_error import input_errors
+from hvd_dbs.cluster.host_discovery import discover
+
+
+@click.command("check-hosts")
+@click.argument("script")
+@click.option("--slots-per-host", type=click.IntRange(min=1), help="As given to horovodrun.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True
+)
+def command(script: str, slots_per_host: int | None, timeout: float) -> None:
+    """Runs a host discovery SCRIPT once and shows its hosts, or what is wrong with it.
+
+    Exit codes: 0, or 2 if horovodrun could not use it.
+    """
+    with input_errors():
+        hosts = discover(script, slots_per_host, timeout)
+    for host, slots in hosts.items():
+        click.echo(f"{host}: {slots} {'rank' if slots == 1 else 'ranks'}")
+    click.echo(f"{sum(hosts.values())} ranks on {len(hosts)} hosts")

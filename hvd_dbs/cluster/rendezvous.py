@@ -1,0 +1,180 @@
+"""Where the ranks of an elastic job meet before Horovod connects them.
+
+Horovod 0.28.1 connects the ranks of a new assignment as soon as each has been told its rank. Where
+one of them dies meanwhile, or needs longer to start than the others wait, the connection fails in a
+thread that nobody can catch: all ranks abort, and with them the job. So the ranks meet here first,
+on the launcher's key-value store, and connect when all of them are seen alive at the same time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, fields
+from typing import Any
+
+import horovod.tensorflow as hvd
+
+from hvd_dbs.cluster.collective import is_elastic
+
+_LOGGER = logging.getLogger(__name__)
+
+START_VARIABLE = "HVD_DBS_START_SECONDS"
+_START_SECONDS = 120.0
+_SILENT_SECONDS = 10.0
+_FRESH_SECONDS = 1.0
+_SCOPE = "hvd_dbs"
+
+
+def init(*arguments: Any, **options: Any) -> None:
+    """Horovod's `init`; in an elastic job it waits until all ranks have started.
+
+    Args:
+        *arguments: Horovod's arguments in its order.
+        **options: Horovod's options.
+    """
+    if is_elastic() and not hvd.is_initialized() and "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:
+        slot = _Slot.from_environment()
+        if not _Meeting(slot).held():
+            _meet_anew().to_environment()
+    hvd.init(*arguments, **options)
+
+
+def rejoin() -> None:
+    """Leaves the job that has changed and enters it as it is now, with another rank and size.
+
+    Raises:
+        SystemExit: If this rank is no part of the job any more.
+    """
+    hvd.shutdown()
+    _meet_anew().to_environment()
+    # Horovod would ask for its rank once more, and wait for all others to ask as well.
+    elastic = os.environ.pop("HOROVOD_ELASTIC")
+    try:
+        hvd.init()
+    finally:
+        os.environ["HOROVOD_ELASTIC"] = elastic
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A rank's place in the job, as Horovod's environment variables hold it."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+
+    @classmethod
+    def from_environment(cls) -> _Slot:
+        names = [field.name for field in fields(cls)]
+        return cls(*(int(os.environ[f"HOROVOD_{name.upper()}"]) for name in names))
+
+    def to_environment(self) -> None:
+        for field in fields(self):
+            os.environ[f"HOROVOD_{field.name.upper()}"] = str(getattr(self, field.name))
+
+
+def _meet_anew() -> _Slot:
+    """Asks the launcher for a place until those who got one are alive at the same time."""
+    while True:
+        host, local_rank = os.environ["HOROVOD_HOSTNAME"], os.environ["HOROVOD_LOCAL_RANK"]
+        # Answered when each rank has asked or is known to be dead.
+        slot = _Slot(*map(int, (_get("rank_and_size", f"{host}:{local_rank}") or "-1").split(",")))
+        if slot.rank < 0:
+            _LOGGER.warning("%s, slot %s, is no part of the job any more.", host, local_rank)
+            raise SystemExit(0)
+        if _Meeting(slot).held():
+            return slot
+
+
+class _Meeting:
+    """All ranks of one assignment show that they are alive; rank 0 watches and decides."""
+
+    def __init__(self, slot: _Slot) -> None:
+        self._slot = slot
+        self._pause = max(0.1, slot.size / 500)
+        self._patience = float(os.environ.get(START_VARIABLE, _START_SECONDS))
+
+    def held(self) -> bool:
+        """Whether all ranks are here; False: some are not, and all shall ask for a place anew."""
+        return self._watch() if self._slot.rank == 0 else self._show()
+
+    def _show(self) -> bool:
+        rank, end = self._slot.rank, time.monotonic() + self._patience + 2 * _SILENT_SECONDS
+        beat = 0
+        while time.monotonic() < end:
+            beat += 1
+            _put(str(rank), str(beat))
+            answer = _get(_SCOPE, "answer")
+            if answer is not None:
+                return answer == "go"
+            time.sleep(self._pause)
+        return False  # Rank 0 itself is not here.
+
+    def _watch(self) -> bool:
+        others = range(1, self._slot.size)
+        beats: dict[int, tuple[str, float]] = {}
+        begin = time.monotonic()
+        while True:
+            for rank in others:
+                beat = _get(_SCOPE, str(rank))
+                if beat is not None and beats.get(rank, ("", 0.0))[0] != beat:
+                    beats[rank] = (beat, time.monotonic())
+            now = time.monotonic()
+            silent = [rank for rank, (_, seen) in beats.items() if now - seen > _SILENT_SECONDS]
+            missing = [rank for rank in others if rank not in beats]
+            fresh = max(_FRESH_SECONDS, 5 * self._pause)
+            if not missing and all(now - seen < fresh for _, seen in beats.values()):
+                _put("answer", "go")
+                return True
+            if silent or (missing and now - begin > self._patience):
+                _LOGGER.warning(
+                    "ranks %s of %d do not answer; asking the launcher for other ones.",
+                    silent or missing,
+                    self._slot.size,
+                )
+                _put("answer", "again")
+                return False
+            time.sleep(self._pause)
+
+
+def _get(scope: str, key: str) -> str | None:
+    try:
+        return _request(scope, key).decode()
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise
+
+
+def _put(key: str, value: str) -> None:
+    _request(_SCOPE, key, value.encode())
+
+
+def _request(scope: str, key: str, data: bytes | None = None, num_tries: int = 20) -> bytes:
+    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    port = os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
+    request = urllib.request.Request(
+        f"http://{address}:{port}/{scope}/{key}", data, method="GET" if data is None else "PUT"
+    )
+    for attempt in range(num_tries):
+        try:
+            with urllib.request.urlopen(request) as response:
+                body: bytes = response.read()
+                return body
+        except urllib.error.HTTPError:
+            raise
+        except OSError as error:  # The launcher serves many ranks and may be busy.
+            if attempt + 1 == num_tries:
+                raise RuntimeError(
+                    f"the launcher at {address}:{port} does not answer any more: {error}. "
+                    f"Is horovodrun still running?"
+                ) from error
+            time.sleep(0.25)
+    raise AssertionError("unreachable")

@@ -1,0 +1,172 @@
+"""Training that goes on while ranks come, go and die: `run`, and states to commit and restore.
+
+Use it in place of `horovod.tensorflow.elastic`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from horovod.common.elastic import notification_manager
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+from hvd_dbs.cluster import rendezvous
+from hvd_dbs.tensorflow.elastic_state import ElasticState
+
+if TYPE_CHECKING:
+    from hvd_dbs.balancer import Balancer
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a training function so that it goes on when ranks come, go or die.
+
+    The function is called with the state that all ranks agree on. Where a rank dies it is called
+    again from the last commit; where ranks are added or removed, from the state at that commit.
+    What it does before its first collective operation a rank that joins later does alone, so
+    nothing collective may stand before its call, and it must be able to go on from the state:
+    `model.fit(..., initial_epoch=state.epoch)`.
+
+    Args:
+        function: Its first argument is a state of this module or of `hvd_dbs.keras.elastic`.
+
+    Returns:
+        The function, to be called on all ranks.
+
+    Example:
+        >>> @hvd.elastic.run  # doctest: +SKIP
+        ... def train(state):
+        ...     model.fit(dataset, epochs=10, initial_epoch=state.epoch, callbacks=[
+        ...         hvd.callbacks.DynamicBatchSizeCallback(balancer),
+        ...         hvd.elastic.UpdateEpochStateCallback(state),
+        ...         hvd.elastic.CommitStateCallback(state, batches_per_commit=10),
+        ...     ])
+        >>> train(hvd.elastic.KerasState(model, epoch=0))  # doctest: +SKIP
+    """
+
+    @functools.wraps(function)
+    def wrapper(state: ElasticState, *arguments: Any, **options: Any) -> Any:
+        notification_manager.init()
+        notification_manager.register_listener(state)
+        try:
+            while True:
+                try:
+                    state.sync()
+                    result = function(state, *arguments, **options)
+                    state.finish()
+                    return result
+                except HostsUpdatedInterrupt:
+                    _LOGGER.info("hosts were added or removed; the ranks meet anew.")
+                    state.save()
+                    state.pause()
+                except Exception as error:
+                    if not is_lost_peer(error):
+                        raise
+                    _LOGGER.warning(
+                        "another rank is gone; going back to the last commit. (%s)", _last(error)
+                    )
+                    state.pause()
+                    state.restore()
+                rendezvous.rejoin()
+                state.on_reset()
+        finally:
+            notification_manager.remove_listener(state)
+
+    return wrapper
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether an error says that another rank is gone, not that this one did something wrong.
+
+    A failed operation of Horovod's reaches Python as TensorFlow's UnknownError, from the graph of
+    a training step as from an eager call, whatever Keras makes of its traceback.
+    """
+    if isinstance(error, HorovodInternalError):
+        return True
+    if not isinstance(error, tf.errors.UnknownError | tf.errors.AbortedError):
+        return False
+    return re.search("horovod has been shut down|gloo|nccl", error.message, re.I) is not None
+
+
+def _last(error: Exception) -> str:
+    """What an error says, without the graph's traceback before it."""
+    lines = [line for line in str(error).splitlines() if line and not line.startswith("\t")]
+    return lines[-1][:200] if lines else type(error).__name__
+
+
+class TensorFlowState(ElasticState):
+    """State of a training loop of your own.
+
+    Args:
+        variables: Variables of model and optimizer, the optimizer's slots included.
+        session: None; for Horovod's signature.
+        balancer: The balancer that the loop goes by, or None.
+        global_batch: "constant", or "per_rank": it follows the number of ranks.
+        **attributes: More values, exposed as attributes of the state.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[tf.Variable],
+        session: None = None,
+        *,
+        balancer: Balancer | None = None,
+        global_batch: str = "constant",
+        **attributes: Any,
+    ) -> None:
+        if session is not None:
+            raise TypeError("TensorFlowState takes no session: TensorFlow 1 is not supported.")
+        super().__init__(variables, balancer, attributes, global_batch)
+
+
+class TensorFlowKerasState(ElasticState):
+    """State of a Keras 3 model and its optimizer, slots included.
+
+    Args:
+        model: A model that is built.
+        optimizer: Its optimizer, if it is not compiled into the model.
+        backend: None; for Horovod's signature.
+        balancer: The balancer that training goes by; None: the optimizer's.
+        global_batch: "constant", or "per_rank": the balancer's global batch follows the number of
+            ranks, from the one that it is given and the ranks that the job begins with.
+        **attributes: More values, exposed as attributes of the state, such as `epoch=0, batch=0`.
+
+    Raises:
+        ValueError: If the model is not built or has no optimizer.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any = None,
+        backend: Any = None,
+        *,
+        balancer: Balancer | None = None,
+        global_batch: str = "constant",
+        **attributes: Any,
+    ) -> None:
+        optimizer = optimizer or getattr(model, "optimizer", None)
+        if not model.built or optimizer is None:
+            raise ValueError(
+                f"model {model.name!r} has no "
+                f"{'optimizer' if model.built else 'weights'} yet, so there is no state to commit. "
+                f"Build the model (an Input layer, or model.build(shape)) and compile it first."
+            )
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        self.model, self.optimizer = model, optimizer
+        variables = [variable.value for variable in [*model.weights, *optimizer.variables]]
+        balancer = balancer or getattr(optimizer, "balancer", None)
+        super().__init__(variables, balancer, attributes, global_batch)
+
+    def trace_anew(self) -> None:
+        """The next `fit` traces its step, as that of the rank that has joined is."""
+        self.model.train_function = None

@@ -1,0 +1,53 @@
+"""Disturbs small elastic trainings with random faults and checks what comes out of them.
+
+scripts/chaos.sh --seed S [--runs N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.disturbance import run_schedule
+from tests.chaos.schedule import make_schedule
+
+
+def main() -> int:
+    """Runs the schedules of the seeds given; the exit code says whether all went well."""
+    parser = argparse.ArgumentParser(prog="scripts/chaos.sh", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first schedule")
+    parser.add_argument("--runs", type=int, default=1, help="how many seeds from there on")
+    parser.add_argument("--keep", type=Path, help="folder to leave notes and output in")
+    options = parser.parse_args()
+    failed = []
+    for seed in range(options.seed, options.seed + options.runs):
+        schedule = make_schedule(seed)
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (options.keep or Path(temporary)) / f"seed{seed}"
+            folder.mkdir(parents=True)
+            outcome = run_schedule(schedule, folder)
+        faults = "; ".join(f"step {fault.step}: {fault.kind}" for fault in schedule.faults)
+        setting = f"{schedule.num_ranks} ranks, {schedule.strategy}, {schedule.global_batch}"
+        print(
+            f"seed {seed} ({setting}): {faults}: "
+            f"{'FAILED' if outcome.problems else 'ok'}, {outcome.num_runs} runs, "
+            f"longest silence {outcome.longest_silence:.0f} s, "
+            f"{time.monotonic() - begin:.0f} s",
+            flush=True,
+        )
+        for problem in outcome.problems:
+            print(f"  {problem}", flush=True)
+        failed += [seed] if outcome.problems else []
+    print(f"{options.runs - len(failed)} of {options.runs} schedules passed", flush=True)
+    if failed:
+        print(f"failed: {json.dumps(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

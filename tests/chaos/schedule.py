@@ -1,0 +1,94 @@
+"""Random schedules of faults. Pure: the same seed gives the same schedule."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+NUM_SAMPLES = 1797
+NUM_EPOCHS = 3
+GLOBAL_BATCH_SIZE = 96
+NUM_STEPS = NUM_EPOCHS * -(-NUM_SAMPLES // GLOBAL_BATCH_SIZE)
+
+KINDS = (
+    "kill another",
+    "kill rank 0",
+    "stop for 5 s",
+    "add a host",
+    "remove a host",
+    "raise an exception",
+    "slow to a tenth",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One disturbance.
+
+    Attributes:
+        step: Steps that have been taken when it comes, those taken again included.
+        kind: One of `KINDS`.
+        pause_seconds: Waited after the steps, so that a fault can hit a job that is in recovery.
+        replace: Whether a host that is lost is replaced by another one.
+        choice: Which rank or host, a number from 0 to 1.
+    """
+
+    step: int
+    kind: str
+    pause_seconds: float
+    replace: bool
+    choice: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What happens to one job.
+
+    Attributes:
+        seed: What it was made from.
+        num_ranks: Ranks at the start.
+        strategy: How the job balances.
+        global_batch: Whether the global batch follows the number of ranks.
+        batches_per_commit: Steps between two commits.
+        faults: In the order in which they come.
+    """
+
+    seed: int
+    num_ranks: int
+    strategy: str
+    global_batch: str
+    batches_per_commit: int
+    faults: tuple[Fault, ...]
+
+
+def make_schedule(seed: int) -> Schedule:
+    """A schedule of one to three faults, of which two may come in a row.
+
+    Args:
+        seed: Any number.
+    """
+    source = random.Random(seed)
+    num_ranks = source.choice([2, 3])
+    kinds = [KINDS[seed % len(KINDS)]]  # As many seeds as kinds have them all.
+    kinds += source.choices(KINDS, k=source.choice([0, 1, 1, 2]))
+    steps = sorted(source.randrange(3, NUM_STEPS * 3 // 4) for _ in kinds)
+    if len(kinds) > 1 and source.random() < 0.5:
+        steps[1] = steps[0]  # In a row.
+    faults = tuple(
+        Fault(
+            step,
+            kind,
+            source.choice([0.0, source.uniform(0.0, 2.0), source.uniform(2.0, 8.0)]),
+            source.random() < 0.5,
+            source.random(),
+        )
+        for step, kind in zip(steps, kinds, strict=True)
+    )
+    return Schedule(
+        seed,
+        num_ranks,
+        source.choice(["dbs", "adaptive", "lb_bsp_gpu"]),
+        source.choice(["constant", "constant", "per_rank"]),
+        source.choice([1, 1, 4]),
+        faults,
+    )

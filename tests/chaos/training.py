@@ -1,0 +1,166 @@
+"""A small elastic training that writes down what it does, for `tests.chaos` to disturb and check.
+
+Each process appends to a file of its own: the state it begins from (`begin`), the samples of each
+step before the step's gradients leave the rank (`step`), and its weights at the end (`end`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.tensorflow import broadcast_object
+from tests.chaos.schedule import GLOBAL_BATCH_SIZE, NUM_EPOCHS
+
+
+class Notebook:
+    """What this process did, line by line; a line that is written survives `kill -9`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / f"{os.getpid()}.jsonl").open("a", buffering=1)
+
+    def write(self, event: str, **values: Any) -> None:
+        line = {"event": event, "time": time.time(), "pid": os.getpid(), **values}
+        self._file.write(json.dumps(line) + "\n")
+
+
+class NotingState(hvd.elastic.KerasState):
+    """Writes down where training goes on from."""
+
+    notebook: Notebook
+
+    def sync(self) -> None:
+        super().sync()
+        self.run = broadcast_object(uuid.uuid4().hex, name="tests.chaos.run")
+        self.notebook.write(
+            "begin",
+            run=self.run,
+            rank=hvd.rank(),
+            size=hvd.size(),
+            commits=self.num_commits,
+            epoch=self.epoch,
+        )
+
+
+class StepNotes(keras.callbacks.Callback):
+    """Writes down each step's samples inside the step, and obeys the fault files."""
+
+    def __init__(self, notebook: Notebook, folder: Path, state: NotingState, pause: float) -> None:
+        super().__init__()
+        self._notebook, self._folder, self._state, self._pause = notebook, folder, state, pause
+        self._epoch = self._step = 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._step = batch
+        time.sleep(self._pause)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if (self._folder / f"raise.{os.getpid()}").exists():
+            raise ArithmeticError("a fault on purpose")
+
+    def note(self, ids: Any) -> Any:
+        count = self._state.balancer.loop.samples_in_step(self._step)
+        self._notebook.write(
+            "step",
+            run=self._state.run,
+            epoch=self._epoch,
+            step=self._step,
+            commits=self._state.num_commits,
+            ids=ids[:count].tolist(),
+        )
+        return np.int64(0)
+
+
+class NotedModel(keras.Sequential):
+    """Tells the samples of a step before its gradients are computed."""
+
+    def train_step(self, data: Any) -> Any:
+        (images, ids), labels = data
+        noted = tf.numpy_function(self.step_notes.note, [ids], tf.int64)
+        with tf.control_dependencies([noted]):
+            images = tf.identity(images)
+        return super().train_step((images, labels))
+
+
+def main() -> None:
+    """Trains; rank 0 leaves its weights beside the notes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--strategy", default="dbs")
+    parser.add_argument("--global-batch", default="constant")
+    parser.add_argument("--batches-per-commit", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=0.15)
+    options = parser.parse_args()
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("hvd_dbs").setLevel(logging.INFO)
+    notebook = Notebook(options.folder)
+    notebook.write("start", host=os.environ.get("HOROVOD_HOSTNAME", "alone"))
+
+    hvd.init()
+    keras.utils.set_random_seed(1)
+    images, labels = load_digits(return_X_y=True)
+    images = (images / 16.0).astype(np.float32)
+    balancer = hvd.Balancer(GLOBAL_BATCH_SIZE, strategy=options.strategy)
+    source = ((images, np.arange(len(images))), labels)
+    # A data set made once serves all ranks there will be, but for another global batch.
+    made_once = (
+        balancer.dataset(source, shuffle_seed=3) if options.global_batch == "constant" else None
+    )
+
+    model = NotedModel(
+        [keras.layers.Input([64]), keras.layers.Dense(32, "relu"), keras.layers.Dense(10)]
+    )
+    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+    model.compile(
+        optimizer=hvd.DistributedOptimizer(optimizer, balancer=balancer),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    NotingState.notebook = notebook
+    state = NotingState(model, epoch=0, batch=0, global_batch=options.global_batch)
+    notes = StepNotes(notebook, options.folder, state, options.pause)
+    object.__setattr__(model, "step_notes", notes)
+
+    @hvd.elastic.run
+    def train(state: NotingState) -> None:
+        model.fit(
+            made_once or balancer.dataset(source, shuffle_seed=3),
+            epochs=NUM_EPOCHS,
+            initial_epoch=state.epoch,
+            verbose=0,
+            callbacks=[
+                notes,
+                hvd.callbacks.MetricAverageCallback(),
+                hvd.callbacks.DynamicBatchSizeCallback(balancer),
+                hvd.callbacks.DynamicLearningRateCallback(balancer),
+                hvd.elastic.UpdateBatchStateCallback(state),
+                hvd.elastic.UpdateEpochStateCallback(state),
+                hvd.elastic.CommitStateCallback(state, options.batches_per_commit),
+            ],
+        )
+
+    train(state)
+    weights = [np.asarray(weight) for weight in model.get_weights()]
+    digest = hashlib.sha256(b"".join(weight.tobytes() for weight in weights)).hexdigest()
+    notebook.write("end", digest=digest, commits=state.num_commits, epoch=state.epoch)
+    if hvd.rank() == 0:
+        np.savez(options.folder / "weights.npz", *weights)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Ranks of an elastic job meet on the launcher's store, or find out that they cannot."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from horovod.runner.http.http_server import RendezvousServer
+
+from hvd_dbs.cluster import rendezvous
+
+
+@pytest.fixture
+def store(monkeypatch):
+    server = RendezvousServer()
+    port = server.start()
+    server.init([])
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(port))
+    monkeypatch.setenv(rendezvous.START_VARIABLE, "0.5")
+    monkeypatch.setattr(rendezvous, "_SILENT_SECONDS", 0.3)
+    yield
+    server.stop()
+
+
+def meeting(rank, size):
+    return rendezvous._Meeting(rendezvous._Slot(rank, size, 0, 1, rank, size))
+
+
+def held(ranks, size):
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(lambda rank: meeting(rank, size).held(), ranks))
+
+
+def test_ranks_that_are_all_here_go(store):
+    assert held(range(4), size=4) == [True] * 4
+
+
+def test_alone_one_goes_at_once(store):
+    assert meeting(0, size=1).held()
+
+
+def test_ranks_go_back_where_one_does_not_come(store):
+    assert held([0, 2], size=3) == [False, False]
+
+
+def test_ranks_go_back_where_one_comes_and_dies(store, monkeypatch):
+    monkeypatch.setenv(rendezvous.START_VARIABLE, "30")
+    rendezvous._put("1", "7")  # And never again.
+    late = threading.Event()
+
+    def come_late(_rank):
+        late.wait(20)
+        return meeting(2, size=3).held()
+
+    with ThreadPoolExecutor(1) as pool:
+        newcomer = pool.submit(come_late, 2)
+        assert not meeting(0, size=3).held()
+        late.set()
+        assert not newcomer.result()
+
+
+def test_ranks_do_not_wait_for_ever_for_rank_0(store):
+    assert held([1, 2], size=3) == [False, False]
+
+
+def test_a_launcher_that_is_gone_is_named(monkeypatch):
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
+    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
+    with pytest.raises(RuntimeError, match=r"launcher at 127\.0\.0\.1:9 does not answer"):
+        rendezvous._request("hvd_dbs", "answer", num_tries=2)
+
+
+def test_who_is_no_part_of_the_job_any_more_ends(store, monkeypatch):
+    monkeypatch.setenv("HOROVOD_HOSTNAME", "gone")
+    monkeypatch.setenv("HOROVOD_LOCAL_RANK", "0")
+    monkeypatch.setattr(rendezvous, "_get", lambda scope, key: "-1,-1,-1,-1,-1,-1")
+    with pytest.raises(SystemExit) as ended:
+        rendezvous._meet_anew()
+    assert ended.value.code == 0
