@@ -284,6 +284,7 @@ class Balancer:
 
     def pause(self) -> None:
         """Ends what still waits for the next step of a training that was interrupted."""
+        self.collective.close()
         self.loop.abandon_training()
 
     @property

@@ -46,6 +46,9 @@ class Collective(Protocol):
         """`start_broadcast`, waited for."""
         return self.start_broadcast(row).result()
 
+    def close(self) -> None:
+        """Nothing more is started; what has not begun yet never does. Not collective."""
+
 
 @dataclass(frozen=True)
 class _Done:
@@ -117,6 +120,10 @@ class ElasticCollective(Collective):
     def start_broadcast(self, row: NDArray[Any]) -> Pending:
         """Rank 0's row."""
         return self._current.start_broadcast(row)
+
+    def close(self) -> None:
+        """The ranks are no more what they were: what still waits for them must not meet others."""
+        self._current.close()
 
     def _use(self, collective: Collective) -> None:
         self._current = collective
@@ -196,6 +203,10 @@ class HorovodCollective(Collective):
         return self._thread.submit(
             lambda: np.asarray(self._hvd.broadcast(sent, root_rank=0, name=f"{self._name}.bcast"))
         )
+
+    def close(self) -> None:
+        """The operation under way ends when Horovod shuts down; those behind it are dropped."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def connect(name: str = "collective") -> Collective:
