@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,6 +48,7 @@ class Collective(Protocol):
 
     def close(self) -> None:
         """Nothing more is started; what has not begun yet never does. Not collective."""
+        return
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,20 @@ class HorovodCollective(Collective):
 
     def __init__(self, name: str) -> None:
         import horovod.tensorflow as hvd
+        import tensorflow as tf
 
-        self._hvd = hvd
-        self._name = f"hvd_dbs.{name}"
+        # Called eagerly, all of Horovod's operations of a kind have one name, and no two may be
+        # under way at once, of ours and of the user's; in a function each has its own.
+        self._allgather = tf.function(
+            lambda rows: hvd.allgather(rows, name=f"hvd_dbs.{name}.allgather"),
+            autograph=False,
+            reduce_retracing=True,
+        )
+        self._broadcast = tf.function(
+            lambda row: hvd.broadcast(row, root_rank=0, name=f"hvd_dbs.{name}.broadcast"),
+            autograph=False,
+            reduce_retracing=True,
+        )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hvd_dbs collective")
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
@@ -192,17 +204,15 @@ class HorovodCollective(Collective):
         """Rows of all ranks, shape `[size, n]`."""
         if row.size == 0:
             return _Done(np.empty((self.size, *row.shape), row.dtype))
-        sent = np.array(row[np.newaxis])
-        return self._thread.submit(
-            lambda: np.asarray(self._hvd.allgather(sent, name=f"{self._name}.allgather"))
-        )
+        return self._start(self._allgather, row[np.newaxis])
 
     def start_broadcast(self, row: NDArray[Any]) -> Pending:
         """Rank 0's row."""
+        return self._start(self._broadcast, row)
+
+    def _start(self, operation: Callable[[Any], Any], row: NDArray[Any]) -> Pending:
         sent = np.array(row)
-        return self._thread.submit(
-            lambda: np.asarray(self._hvd.broadcast(sent, root_rank=0, name=f"{self._name}.bcast"))
-        )
+        return self._thread.submit(lambda: np.array(operation(sent)))
 
     def close(self) -> None:
         """The operation under way ends when Horovod shuts down; those behind it are dropped."""

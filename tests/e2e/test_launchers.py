@@ -37,6 +37,27 @@ def test_the_example_learns_the_same_under(launcher, plain):
     assert results(job.output) == pytest.approx(plain, abs=2e-3)
 
 
+EXCHANGES = """
+import time, horovod.tensorflow as hvd, numpy as np
+from hvd_dbs.cluster.collective import connect
+hvd.init()
+rank = hvd.rank()
+ours, others = connect("ours"), connect("others")
+time.sleep(0.5 * rank)  # Rank 0 has all of them under way.
+under_way = [c.start_allgather(np.array([rank + i])) for i, c in enumerate((ours, others))]
+assert hvd.allgather(np.array([rank + 2])).numpy().tolist() == [2, 3]
+assert [p.result()[:, 0].tolist() for p in under_way] == [[0, 1], [1, 2]]
+print("done", rank)
+"""
+
+
+def test_exchanges_may_be_under_way_at_once_under_gloo():
+    """Called eagerly, Horovod's allgathers all have one name, and the second one is refused."""
+    job = run_job(horovodrun(2, python("-c", EXCHANGES), "--gloo"), timeout=120)
+    assert job.exit_code == 0, job.output[-4000:]
+    assert "done 0" in job.output and "done 1" in job.output
+
+
 def test_a_slow_rank_gets_fewer_samples():
     job = run_job(
         [
