@@ -74,10 +74,10 @@ class Lengths:
 
     rounds: int = 5
     steps: int = 12
-    start_epochs: int = 4
-    overhead_rounds: int = 12
-    curve_seconds: float = 0.4
-    searches: int = 5
+    start_epochs: int = 3
+    overhead_rounds: int = 10
+    curve_seconds: float = 0.8
+    searches: int = 4
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.steps < 8 or self.start_epochs < 1:

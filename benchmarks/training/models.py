@@ -1,4 +1,4 @@
-"""The models that are trained: small, with steps of about 50 ms on a core of its own."""
+"""The models that are trained: small, with steps of 100 to 150 ms on a core of its own."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def _transformer() -> keras.Model:
 
 
 TASKS = {
-    "digits": Task(80, 0.9, lambda: keras_digits.make_model((32, 32, 1)), _digits),
-    "residual": Task(80, 0.9, _residual_net, _pictures),
-    "embedding": Task(128, 0.0, _embedding_net, _words(128, 20_000)),
-    "transformer": Task(96, 0.9, _transformer, _words(64, 1_000)),
+    "digits": Task(192, 0.9, lambda: keras_digits.make_model((32, 32, 1)), _digits),
+    "residual": Task(160, 0.9, _residual_net, _pictures),
+    "embedding": Task(256, 0.0, _embedding_net, _words(128, 20_000)),
+    "transformer": Task(192, 0.9, _transformer, _words(64, 1_000)),
 }

@@ -20,7 +20,7 @@ DESCRIPTION = """\
 Runs a Horovod or MPI job on this machine with every rank slowed to its relative speed.
 
 Speed 1 is one core. Where the speeds do not fit on the cores, all are scaled down together. A rank
-may use at most its share of every 10 ms of CPU time; waiting costs it nothing.
+may use at most its share of every few milliseconds of CPU time; waiting costs it nothing.
 """
 EPILOG = """\
 Steps are read from the file named by HVD_DBS_STEP_FILE, which is set for the job: rank 0 writes its

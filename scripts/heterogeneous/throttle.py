@@ -8,7 +8,7 @@ from heterogeneous.signal_duty import SignalDuty
 
 
 class Throttle(Protocol):
-    """Holds each rank to a share of one core: CPU seconds per second, over some 10 ms."""
+    """Holds each rank to a share of one core: CPU seconds per second, over some milliseconds."""
 
     description: str
 

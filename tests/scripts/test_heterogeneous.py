@@ -194,11 +194,11 @@ def test_budget_does_not_save_up_while_a_rank_waits() -> None:
 @pytest.mark.parametrize(
     ("version", "share", "settings"),
     [
-        (1, 0.25, ["cpu.cfs_quota_us -1", "cpu.cfs_period_us 10000", "cpu.cfs_quota_us 2500"]),
-        (1, 1.0, ["cpu.cfs_quota_us -1", "cpu.cfs_period_us 10000"]),
+        (1, 0.25, ["cpu.cfs_quota_us -1", "cpu.cfs_period_us 4000", "cpu.cfs_quota_us 1000"]),
+        (1, 1.0, ["cpu.cfs_quota_us -1", "cpu.cfs_period_us 2000"]),
         (1, 0.05, ["cpu.cfs_quota_us -1", "cpu.cfs_period_us 20000", "cpu.cfs_quota_us 1000"]),
-        (2, 0.25, ["cpu.max 2500 10000"]),
-        (2, 1.0, ["cpu.max max 10000"]),
+        (2, 0.25, ["cpu.max 1000 4000"]),
+        (2, 1.0, ["cpu.max max 2000"]),
         (2, 0.0001, ["cpu.max 1000 1000000"]),  # the least that the kernel takes
     ],
 )
