@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+_SECONDS_BETWEEN_LOOKS = 5e-5
 
 
 class Pending(Protocol):
@@ -141,8 +144,20 @@ class _MpiPending:
     received: NDArray[Any]
 
     def result(self) -> NDArray[Any]:
-        self.request.Wait()
+        # Horovod ends MPI when a rank has failed; who waits inside of MPI then crashes.
+        while not self._has_arrived():
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
         return self.received
+
+    def _has_arrived(self) -> bool:
+        from mpi4py import MPI
+
+        if MPI.Is_finalized():
+            raise RuntimeError(
+                "MPI has ended while ranks exchanged their timings: another rank has failed, and "
+                "its own message says why."
+            )
+        return bool(self.request.Test())
 
 
 class MpiCollective(Collective):

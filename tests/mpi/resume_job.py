@@ -45,9 +45,12 @@ def main(folder: Path, steps: int) -> None:
             super().on_epoch_begin(epoch, logs)
             self.epoch = epoch
 
+        def on_train_batch_begin(self, batch, logs=None):
+            super().on_train_batch_begin(batch, logs)
+            self.start = balancer.cursor.num_used
+
         def on_train_batch_end(self, batch, logs=None):
-            start = balancer.loop.cursor.num_used
-            noted.append([self.epoch, start, balancer.loop.samples_in_step(batch)])
+            noted.append([self.epoch, self.start, balancer.loop.samples_in_step(batch)])
             super().on_train_batch_end(batch, logs)
 
     class Die(hvd.callbacks.TrainingStateCallback):
