@@ -42,7 +42,7 @@ ALLOWED = {
 """What each part may import besides itself."""
 
 HEAVY = {
-    "tensorflow": {"data", "ops", "training_loop", "balancer", "tensorflow", "keras"},
+    "tensorflow": {"cluster", "data", "ops", "training_loop", "balancer", "tensorflow", "keras"},
     "keras": {"keras"},
     "horovod": {"cluster", "ops", "tensorflow", "keras"},
     "mpi4py": {"cluster", "ops"},
