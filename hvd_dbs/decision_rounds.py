@@ -47,6 +47,11 @@ class DecisionRounds:
         """Whether decisions fall between steps, not only between epochs."""
         return self._controller.steps_to_next is not None
 
+    @property
+    def are_under_way(self) -> bool:
+        """Whether an exchange has not ended yet; the same answer on all ranks."""
+        return bool(self._under_way) or self._news is not None
+
     def begin_training(self) -> None:
         """A `fit` begins."""
         self._steps_in_round = self._steps_unwatched = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Plan
@@ -183,7 +184,11 @@ class TrainingLoop:
         Collective where a round is under way.
         """
         self._is_training = False
+        were_under_way = self._rounds.are_under_way
         self._finish_rounds()
+        if were_under_way:
+            # A rank that ends its process takes MPI from those that have not come to look yet.
+            self._collective.allgather(np.zeros(1))
         self._next, self._start, self._epoch_is_open = self.cursor, None, False
         self._rounds.end_training()
         if self._index_stage is not None:

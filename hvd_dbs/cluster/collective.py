@@ -150,12 +150,12 @@ class _MpiPending:
         return self.received
 
     def _has_arrived(self) -> bool:
+        from horovod.common.exceptions import HorovodInternalError
         from mpi4py import MPI
 
         if MPI.Is_finalized():
-            raise RuntimeError(
-                "MPI has ended while ranks exchanged their timings: another rank has failed, and "
-                "its own message says why."
+            raise HorovodInternalError(
+                "MPI has ended while ranks exchanged their timings: another rank has failed."
             )
         return bool(self.request.Test())
 

@@ -19,6 +19,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 
 from hvd_dbs.cluster.collective import is_elastic
+from hvd_dbs.cluster.last_words import name_failures
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ _SCOPE = "hvd_dbs"
 def init(*arguments: Any, **options: Any) -> None:
     """Horovod's `init`; in an elastic job it waits until all ranks have started.
 
+    An error that ends this process names its rank from here on.
+
     Args:
         *arguments: Horovod's arguments in its order.
         **options: Horovod's options.
@@ -41,6 +44,7 @@ def init(*arguments: Any, **options: Any) -> None:
         if not _Meeting(slot).held():
             _meet_anew().to_environment()
     hvd.init(*arguments, **options)
+    name_failures()
 
 
 def rejoin() -> None:
@@ -57,6 +61,7 @@ def rejoin() -> None:
         hvd.init()
     finally:
         os.environ["HOROVOD_ELASTIC"] = elastic
+    name_failures()
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from horovod.common.elastic import notification_manager
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.common.exceptions import HostsUpdatedInterrupt
 
-from hvd_dbs.cluster import rendezvous
+from hvd_dbs.cluster import last_words, rendezvous
 from hvd_dbs.tensorflow.elastic_state import ElasticState
 
 if TYPE_CHECKING:
@@ -68,10 +67,11 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
                     state.save()
                     state.pause()
                 except Exception as error:
-                    if not is_lost_peer(error):
+                    if not last_words.is_lost_peer(error):
                         raise
                     _LOGGER.warning(
-                        "another rank is gone; going back to the last commit. (%s)", _last(error)
+                        "another rank is gone; going back to the last commit. (%s)",
+                        last_words.last_line(error),
                     )
                     state.pause()
                     state.restore()
@@ -81,25 +81,6 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
             notification_manager.remove_listener(state)
 
     return wrapper
-
-
-def is_lost_peer(error: BaseException) -> bool:
-    """Whether an error says that another rank is gone, not that this one did something wrong.
-
-    A failed operation of Horovod's reaches Python as TensorFlow's UnknownError, from the graph of
-    a training step as from an eager call, whatever Keras makes of its traceback.
-    """
-    if isinstance(error, HorovodInternalError):
-        return True
-    if not isinstance(error, tf.errors.UnknownError | tf.errors.AbortedError):
-        return False
-    return re.search("horovod has been shut down|gloo|nccl", error.message, re.I) is not None
-
-
-def _last(error: Exception) -> str:
-    """What an error says, without the graph's traceback before it."""
-    lines = [line for line in str(error).splitlines() if line and not line.startswith("\t")]
-    return lines[-1][:200] if lines else type(error).__name__
 
 
 class TensorFlowState(ElasticState):

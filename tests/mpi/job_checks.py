@@ -8,6 +8,7 @@ import resource
 import shutil
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 import keras
@@ -183,6 +184,25 @@ def check_a_broken_invariant_ends_the_job_on_all_ranks():
         fit(net, balancer, balancer.dataset(images(96), shuffle_seed=SEED))
 
 
+def check_nobody_leaves_a_fit_while_another_has_an_exchange_under_way():
+    """Who then ended its process would take MPI from the other one."""
+    begun = 0.0
+
+    class Late(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            nonlocal begun
+            if hvd.rank() == 0:
+                time.sleep(0.2)
+            begun = time.monotonic()
+
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, balancer.dataset(images(64), shuffle_seed=SEED), 1, callbacks=[Late()])
+    rows = hvd_collective().allgather(np.array([begun, time.monotonic()]))
+    assert rows[:, 1].min() > rows[0, 0]  # One host, one clock.
+
+
 def check_parts_that_do_not_belong_together_are_an_error():
     balancer, other = hvd.Balancer(B), hvd.Balancer(B)
     net = model()
@@ -349,7 +369,6 @@ def check_busy_seconds_leave_the_waiting_out():
 
     def slow(x, y):  # The last rank takes its time over every batch.
         def sleep(ids):
-            import time
 
             time.sleep(0.3)
             return ids

@@ -1,15 +1,19 @@
-"""A training that is ended in mid-epoch, or goes on; started by `test_resume.py`.
+"""A training that ends in mid-epoch by a fault, or goes on; started by `test_resume.py`.
 
-Arguments: a folder, and the number of steps of epoch 1 after which the job dies (0: it does not).
-Each rank notes the samples that counted; rank 0 the weights at the end.
+Arguments: a folder, and the fault: "exception" or "kill" on the last rank, or "none". Each rank
+notes the samples of each step that is through.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 import hvd_dbs.keras as hvd
 from tests.mpi.problems import (
@@ -25,21 +29,26 @@ from tests.mpi.problems import (
 
 B = 12
 NUM_SAMPLES = 7 * B + 5
+NUM_EPOCHS = 3
+FAULTS = {"exception": (1, 4), "kill": (2, 2), "none": (NUM_EPOCHS, 0)}
+"""Epoch, and steps in it, after which the fault comes."""
 
 
-def main(folder: Path, steps: int) -> None:
+def main(folder: Path, fault: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weights at the end, and those of one process on whole global batches."""
     hvd.init()
-    size = hvd.size()
+    rank, size = hvd.rank(), hvd.size()
     plans = [[B - size + 1, *[1] * (size - 1)], [*[1] * (size - 1), B - size + 1]]
     balancer = hvd.Balancer(B, scripted(plans), every=2)
-    net = model(seed=1 if steps else 5)  # The second run has its weights from the first.
+    begins_anew = fault == "exception"  # The others have their weights from what was saved.
+    net = model(seed=1 if begins_anew else 5)
     compile_model(net, sgd(balancer))
     x, y = images(NUM_SAMPLES)
     dataset = balancer.dataset((x, y), shuffle_seed=SEED)
-    noted = []
+    notes = (folder / f"{fault}-{rank}.jsonl").open("w", buffering=1)
 
     class Note(hvd.callbacks.DynamicBatchSizeCallback):
-        """Notes the positions of each step, and dies."""
+        """Notes the positions of each step."""
 
         def on_epoch_begin(self, epoch, logs=None):
             super().on_epoch_begin(epoch, logs)
@@ -50,38 +59,39 @@ def main(folder: Path, steps: int) -> None:
             self.start = balancer.cursor.num_used
 
         def on_train_batch_end(self, batch, logs=None):
-            noted.append([self.epoch, self.start, balancer.loop.samples_in_step(batch)])
+            noted = [self.epoch, self.start, balancer.loop.samples_in_step(batch)]
+            notes.write(json.dumps(noted) + "\n")
             super().on_train_batch_end(batch, logs)
 
-    class Die(hvd.callbacks.TrainingStateCallback):
+    class Fault(hvd.callbacks.TrainingStateCallback):
+        """Dies when the step is saved."""
+
+        def on_epoch_begin(self, epoch, logs=None):
+            super().on_epoch_begin(epoch, logs)
+            self.epoch = epoch
+
         def on_train_batch_end(self, batch, logs=None):
             super().on_train_batch_end(batch, logs)
-            if steps and (noted[-1][0], batch + 1) == (1, steps):
-                finish(folder, noted, net)
-                balancer.gather_state_dict()  # Nobody dies before the others have noted.
-                os._exit(1)
+            if FAULTS[fault] == (self.epoch, balancer.loop.steps_done):
+                balancer.gather_state_dict()  # All have noted it, and rank 0 has saved.
+                if rank == size - 1 and fault == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                elif rank == size - 1:
+                    raise ArithmeticError("a fault on purpose")
 
     net.fit(
         dataset,
-        epochs=3,
+        epochs=NUM_EPOCHS,
         verbose=0,
         shuffle=False,
         callbacks=[
             hvd.callbacks.BroadcastGlobalVariablesCallback(0),
             Note(balancer),
-            Die(folder / "state", balancer, every=1),
+            Fault(folder / "state", balancer, every=1),
         ],
     )
-    finish(folder, noted, net)
-    if hvd.rank() == 0:
-        expected, _ = one_process_run(model(seed=1), (x, y), B)
-        (folder / "expected.json").write_text(json.dumps(expected.tolist()))
-
-
-def finish(folder, noted, net):
-    name = f"{hvd.size()}-{hvd.rank()}.json"
-    (folder / name).write_text(json.dumps({"noted": noted, "weights": flat(net).tolist()}))
+    return flat(net), one_process_run(model(seed=1), (x, y), B)[0]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), sys.argv[2])

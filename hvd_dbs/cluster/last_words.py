@@ -1,0 +1,99 @@
+"""What a rank says when an error ends it: who it is, and whether the fault is its own."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+from horovod.common.exceptions import HorovodInternalError
+
+_LOGGER = logging.getLogger(__name__)
+
+LAST_SECONDS = 20.0
+"""How long a rank that has failed waits for the others to let go of it."""
+
+
+def is_lost_peer(error: BaseException) -> bool:
+    """Whether an error says that another rank is gone, not that this one did something wrong.
+
+    A failed operation of Horovod's reaches Python as TensorFlow's UnknownError, from the graph of
+    a training step as from an eager call, whatever Keras makes of its traceback.
+    """
+    if isinstance(error, HorovodInternalError):
+        return True
+    if not isinstance(error, tf.errors.UnknownError | tf.errors.AbortedError):
+        return False
+    return re.search("horovod has been shut down|gloo|nccl", error.message, re.I) is not None
+
+
+def last_line(error: BaseException) -> str:
+    """What an error says, without the graph's traceback before it."""
+    lines = [line for line in str(error).splitlines() if line and not line.startswith("\t")]
+    return lines[-1].partition(". ")[0][:200] if lines else type(error).__name__
+
+
+def name_failures() -> None:
+    """Lets an error that ends this process name the rank. Called again where its rank changes.
+
+    Launchers mix the output of all ranks, and may blame the wrong one: all of them fail when one
+    does.
+    """
+    words = sys.excepthook
+    if not isinstance(words, _LastWords):
+        if hvd.size() == 1:
+            return
+        words = sys.excepthook = _LastWords(sys.excepthook)
+    words.rank, words.size = hvd.rank(), hvd.size()
+    # Behind each of Horovod's own, so that it comes before them: they may wait for ever.
+    atexit.unregister(words.leave)
+    atexit.register(words.leave)
+
+
+class _LastWords:
+    """What Python calls for an error that nobody catches.
+
+    Args:
+        before: What it called so far.
+    """
+
+    def __init__(self, before: Callable[..., Any]) -> None:
+        self.rank, self.size = 0, 1
+        self._before = before
+        self._has_failed = False
+
+    def __call__(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        self._has_failed = True
+        name = f"rank {self.rank} of {self.size} (host {socket.gethostname()}, "
+        name += f"process {os.getpid()})"
+        if is_lost_peer(error):
+            _LOGGER.critical(
+                "%s ends: another rank is gone; its own last line, or the launcher, says why. (%s)",
+                name,
+                last_line(error),
+            )
+            return
+        self._before(kind, error, trace)
+        text = str(error).partition("\n")[0][:500]
+        _LOGGER.critical("%s has failed: %s: %s", name, kind.__name__, text)
+
+    def leave(self) -> None:
+        """Leaves the job, though another rank may be frozen and never answer."""
+        if not self._has_failed:
+            return
+        patience = threading.Timer(LAST_SECONDS, os._exit, [1])
+        patience.daemon = True
+        patience.start()
+        hvd.shutdown()
+        patience.cancel()
