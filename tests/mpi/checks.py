@@ -30,20 +30,26 @@ _PATIENCE = 30.0
 
 
 def as_tests(
-    *modules: str, num_ranks: Sequence[int], environment: Sequence[tuple[str, str]] = ()
+    *modules: str,
+    num_ranks: Sequence[int],
+    environment: Sequence[tuple[str, str]] = (),
+    only: Sequence[str] = (),
 ) -> Callable[..., None]:
-    """A parametrized test: each check of the modules on each number of ranks."""
+    """A parametrized test: each check of the modules, or `only` some, on each number of ranks."""
     names = [
         line.partition("(")[0].removeprefix("def ")
         for module in modules
         for line in Path(*module.split(".")).with_suffix(".py").read_text().splitlines()
         if line.startswith("def check_")
     ]
+    if only:
+        names = [name for name in names if name in only]
+        assert len(names) == len(only), f"one of {only} is not in {modules}"
 
     @pytest.mark.parametrize("check", names)
     @pytest.mark.parametrize("ranks", num_ranks)
     def test_check(ranks: int, check: str) -> None:
-        results, output = _run(modules, ranks, tuple(environment))
+        results, output = _run(modules, tuple(only), ranks, tuple(environment))
         if check not in results:
             pytest.fail(f"the job ended before {check}:\n{output[-6000:]}", pytrace=False)
         if results[check]:
@@ -54,20 +60,23 @@ def as_tests(
 
 @functools.cache
 def _run(
-    modules: tuple[str, ...], num_ranks: int, environment: tuple[tuple[str, str], ...]
+    modules: tuple[str, ...],
+    only: tuple[str, ...],
+    num_ranks: int,
+    environment: tuple[tuple[str, str], ...],
 ) -> tuple[dict[str, str], str]:
     """Failures by check (empty text: passed), and the job's output."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.jsonl"
         report.touch()
-        command = mpirun(num_ranks, python("-m", "tests.mpi.checks", *modules, str(report)))
+        command = mpirun(num_ranks, python("-m", "tests.mpi.checks", *modules, *only, str(report)))
         job = run_job(command, timeout=_TIMEOUT, environment=dict(environment))
         lines = [json.loads(line) for line in report.read_text().splitlines()]
     return {line["check"]: line["failure"] for line in lines}, job.output
 
 
-def _main(module_names: Sequence[str], report: Path) -> None:
-    """Runs all checks on this rank; rank 0 writes the report."""
+def _main(names: Sequence[str], report: Path) -> None:
+    """Runs all checks of the modules named, or those named, on this rank; rank 0 reports."""
     import horovod.tensorflow as hvd
 
     hvd.init()
@@ -75,8 +84,11 @@ def _main(module_names: Sequence[str], report: Path) -> None:
 
     collective = job.connect()
     checks: dict[str, Any] = {}
-    for module in map(importlib.import_module, module_names):
+    only = [name for name in names if name.startswith("check_")]
+    for module in (importlib.import_module(name) for name in names if name not in only):
         checks |= {name: one for name, one in vars(module).items() if name.startswith("check_")}
+    if only:
+        checks = {name: checks[name] for name in only}
     for name, check in checks.items():
         failure = ""
         try:

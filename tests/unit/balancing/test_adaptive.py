@@ -29,10 +29,10 @@ def cold_runs(cases, setting=None):
     return np.array([run.over[-1] for run in runs]), runs
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.03, 0.05])
+@pytest.mark.parametrize("noise", [0.01, 0.05])
 def test_sawtooth_cold_starts(noise):
     over, runs = cold_runs(
-        [generated_case("sawtooth", 100 + seed) for seed in range(24)], Setting(noise=noise)
+        [generated_case("sawtooth", 100 + seed) for seed in range(12)], Setting(noise=noise)
     )
     assert np.median(over) <= 0.01 and np.mean(over <= 0.05) >= 0.9
     assert all(run.num_late_changes <= 1 for run in runs)
@@ -40,7 +40,7 @@ def test_sawtooth_cold_starts(noise):
 
 @pytest.mark.parametrize("kind", ["affine", "saturating"])
 def test_smooth_cold_starts(kind):
-    over, runs = cold_runs([generated_case(kind, 100 + seed) for seed in range(12)])
+    over, runs = cold_runs([generated_case(kind, 100 + seed) for seed in range(8)])
     assert np.median(over) <= 0.01 and over.max() <= 0.03
     assert all(run.num_late_changes <= 1 for run in runs)
     # From cold, all that is lost together is worth a few steps; half of it is the first round.
@@ -60,7 +60,7 @@ def test_measured_gpu_curves():
 
 
 def test_less_over_the_optimum_than_the_other_presets():
-    cases = [generated_case("sawtooth", 200 + seed) for seed in range(16)]
+    cases = [generated_case("sawtooth", 200 + seed) for seed in range(10)]
     mean = {
         name: np.mean(
             [
