@@ -12,12 +12,13 @@ from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import as_source, make_dataset, require_usable
-from hvd_dbs.data.source import Source
+from hvd_dbs.data.pipeline import make_dataset
+from hvd_dbs.data.request import DatasetRequest
 from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.ops.step_samples import StepWork
 from hvd_dbs.resumption import Resumption
-from hvd_dbs.sampling import LAYOUTS, Cursor
+from hvd_dbs.sampling import Cursor
 from hvd_dbs.training_loop import TrainingLoop
 
 _LOGGER = logging.getLogger(__name__)
@@ -138,6 +139,7 @@ class Balancer:
         *,
         training: bool = True,
         layout: str = "windows",
+        cost: Any = None,
     ) -> tf.data.Dataset:
         """This rank's part of the data, re-cut whenever the plan changes.
 
@@ -158,6 +160,10 @@ class Balancer:
             layout: "windows", or "contiguous": each rank reads one consecutive piece of the epoch's
                 order, in proportion to the plan, as DBS describes it. Plans then change between
                 epochs only, and which samples meet in a global batch depends on them.
+            cost: What each sample costs to train on, such as its length or its pixels, in any unit:
+                an array of shape `[N]`, not negative, the same on all ranks. Each global batch is
+                then cut by cost: batch sizes of the plan, and their bounds, are in samples of mean
+                cost. What a rank's gradient counts for stays its number of samples.
 
         Returns:
             A data set of local batches with a dynamic batch dimension and
@@ -165,21 +171,29 @@ class Balancer:
             than two samples per rank and step; no end with an endless stream).
 
         Raises:
-            ValueError: On all ranks, if the source cannot be read on one of them, or N, the
-                samples or the seed differ between ranks, or training is to go on with others.
+            ValueError: On all ranks, if the source or the costs cannot be read on one of them, or
+                N, the samples, the seed or the costs differ between ranks, or training is to go
+                on with others.
         """
         error: Exception | None = None
         try:
             if shuffle_seed is not None:
                 _whole("shuffle_seed", shuffle_seed)
-            samples = as_source(source, self.global_batch_size)
-            require_usable(samples, shuffle_seed, training)
-            _require_layout(layout, samples)
-            given = _identity(samples, shuffle_seed)
+            request = DatasetRequest.of(
+                source,
+                self.global_batch_size,
+                shuffle_seed=shuffle_seed,
+                training=training,
+                layout=layout,
+                cost=cost,
+                multiple_of=self._controller.bounds.multiple_of,
+            )
+            given = request.identity
         except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
             error = caught
         job.raise_together(self.collective, error)
-        job.require_equal(self.collective, {**given, "training": str(training), "layout": layout})
+        job.require_equal(self.collective, given)
+        samples = request.source
         for warning in samples.warnings if self.rank == 0 else ():
             _LOGGER.warning("%s", warning)
         if not training:
@@ -198,6 +212,7 @@ class Balancer:
             self.plan.batch_sizes,
             samples.block_size,
             layout,
+            request.costs,
         )
         # The same on all ranks: so is what each of them was given.
         self._resumption.read_from(index_stage)
@@ -292,29 +307,9 @@ class Balancer:
         """This rank's clock: what it was busy with in each step."""
         return self.loop.clock
 
-    def advance_step(self) -> tf.Tensor:
-        """Samples of this rank in the step under way, int64; in the graph, once a step."""
+    def advance_step(self) -> StepWork:
+        """What this rank does in the step under way; in the graph, once a step."""
         return self.loop.advance_step()
-
-
-def _identity(source: Source, shuffle_seed: int | None) -> dict[str, str]:
-    """What all ranks must read alike, by name. May read files."""
-    return {
-        "number of samples": str(source.num_samples),
-        "data set": source.identity,
-        "block_size": str(source.block_size),
-        "shuffle_seed": repr(shuffle_seed),
-    }
-
-
-def _require_layout(layout: str, samples: Source) -> None:
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout={layout!r} is unknown. Known: {', '.join(sorted(LAYOUTS))}.")
-    if samples.has_own_order and layout != "windows":
-        raise ValueError(
-            f"layout={layout!r} needs samples that can be read in any order; a stream passes by "
-            f'once. Use layout="windows".'
-        )
 
 
 def _whole(name: str, value: int) -> int:

@@ -20,6 +20,9 @@ _LEAST_NEWS, _SIGMAS, _FIRST_SPREAD = 0.15, 4.0, 0.03
 _ELASTICITY, _UNSURE = 0.9, 0.3
 """What is expected of another batch size than the usual, d log t / d log b, and how unsure."""
 
+_NEAR = 0.25
+"""Steps whose work differs by more than this from a batch size say little about it."""
+
 
 @dataclass(frozen=True)
 class _Usual:
@@ -35,11 +38,16 @@ class RankPace:
 
     Args:
         clock: This rank's.
+
+    Attributes:
+        is_cut_by_cost: Whether windows are cut by cost, so that a plan's batch size is only about
+            what a step costs.
     """
 
     def __init__(self, clock: StepClock) -> None:
         self.clock = clock
         self.own_time = OwnTime()
+        self.is_cut_by_cost = False
         self._steps = np.zeros((0, 2))
         self._usual: _Usual | None = None
         self._is_news = False
@@ -72,17 +80,30 @@ class RankPace:
         return self._is_news
 
     def measure(self, batch_size: int) -> tuple[float, int]:
-        """Busy seconds a step at a batch size since the last round, and of how many steps."""
+        """Busy seconds a step at a batch size since the last round, and of how many steps.
+
+        Where windows are cut by cost, those that steps of about that work would have taken at it.
+        """
         self._collect()
-        busy_seconds, num_samples = self._steps.T
-        chosen = num_samples == batch_size
-        # Kernels tune themselves in the first steps of a batch size: they are not its pace.
-        is_new = not chosen.all() or np.isnan(busy_seconds[:1]).any()
-        busy_seconds = busy_seconds[chosen]
+        chosen = self._chosen(batch_size)
+        busy_seconds, work = self._steps[chosen].T
+        # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
+        # cost, no two steps have the same one.
+        is_new = np.isnan(self._steps[:1, 0]).any() or not (self.is_cut_by_cost or chosen.all())
+        busy_seconds = busy_seconds * (batch_size / work) ** _ELASTICITY
         seconds = typical_seconds(busy_seconds, warmup=2 if is_new and not self._is_news else 0)
         self._remember(batch_size, seconds, busy_seconds)
         self._steps, self._is_news = np.zeros((0, 2)), False
         return seconds, int(np.isfinite(busy_seconds).sum())
+
+    def _chosen(self, batch_size: int) -> NDArray[np.bool_]:
+        """Which steps were run at a batch size."""
+        work = self._steps[:, 1]
+        if not self.is_cut_by_cost:
+            return np.asarray(work == batch_size)
+        with np.errstate(divide="ignore"):
+            near = np.abs(np.log(work / batch_size)) < _NEAR
+        return np.asarray(near if near.any() else work > 0)
 
     def _remember(self, batch_size: int, seconds: float, busy_seconds: NDArray[np.float64]) -> None:
         finite = busy_seconds[np.isfinite(busy_seconds)]

@@ -15,8 +15,9 @@ from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.ops.step_samples import StepSamples
-from hvd_dbs.sampling import Cursor, num_steps, step_batch_sizes
+from hvd_dbs.ops.step_samples import StepWork
+from hvd_dbs.sampling import Cursor, num_steps
+from hvd_dbs.step_shares import StepShares
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class TrainingLoop:
         self.evaluation = Evaluation()
         self._collective = collective
         self._controller = controller
-        self._samples = StepSamples()
+        self._shares = StepShares()
         self._rounds = DecisionRounds(collective, controller, self.clock)
         self._agreed_plan = controller.plan
         self._index_stage: IndexStage | None = None
@@ -87,7 +88,7 @@ class TrainingLoop:
         """Where training stands: where it is to go on if it ends here."""
         if self._epoch_is_open:
             # The graph knows of a step before the callback that comes behind others does.
-            steps_done = max(self._steps_done, self._samples.num_steps)
+            steps_done = max(self._steps_done, self._shares.samples.num_steps)
             return self._stage.cursor_after(self._epoch, steps_done)
         return self._start or self._next
 
@@ -119,6 +120,7 @@ class TrainingLoop:
         if self._start is not None:
             index_stage.start_at(self._start)
         self._index_stage = index_stage
+        self._rounds.pace.is_cut_by_cost = index_stage.is_cut_by_cost
 
     @property
     def agreed_plan(self) -> Plan:
@@ -153,22 +155,23 @@ class TrainingLoop:
         self.clock.restart()
         settled = self._ahead if self._rounds.are_within_epochs else self.num_steps
         self._stage.open_epoch(epoch, batch_sizes, settled)
-        self._samples.begin_epoch(self.num_steps_in_epoch, *self._full_and_last(batch_sizes))
+        self._shares.begin_epoch(self._stage, self.num_steps_in_epoch, batch_sizes)
+        self._shares.tell(0, self._ahead)
 
     def end_steps(self, steps_done: int) -> None:
         """So many steps of the epoch are over. Collective where a round is over too."""
         before = self._steps_done
         self._steps_done = min(steps_done, self.num_steps_in_epoch)
-        if not self._rounds.are_within_epochs:
-            return
-        # The first step of an epoch is not measured, on any rank, nor is a partial one.
-        measured = min(steps_done, self._num_full_steps) - max(before, 1)
-        self._apply(
-            self._rounds.end_steps(
-                self._steps_done - before, max(measured, 0), self._last_batch_size
+        if self._rounds.are_within_epochs:
+            # The first step of an epoch is not measured, on any rank, nor is a partial one.
+            measured = min(steps_done, self._num_full_steps) - max(before, 1)
+            self._apply(
+                self._rounds.end_steps(
+                    self._steps_done - before, max(measured, 0), self._last_batch_size
+                )
             )
-        )
-        self._stage.settle(steps_done + self._ahead)
+            self._stage.settle(steps_done + self._ahead)
+        self._shares.tell(self._steps_done, self._ahead)
 
     def end_epoch(self) -> None:
         """An epoch is over. Collective where its end is that of a round."""
@@ -263,16 +266,16 @@ class TrainingLoop:
 
     def samples_in_step(self, step: int) -> int:
         """Samples of this rank in a step of the epoch; 0 where it only fills in."""
-        return self._part(step, self._stage.batch_sizes_in(step))
+        return self._stage.share(step).num_samples
 
     @property
     def samples_in_epoch(self) -> int:
         """Samples of this rank in the steps of the epoch so far."""
-        return self._samples.total
+        return self._shares.samples.total
 
-    def advance_step(self) -> tf.Tensor:
-        """Samples of this rank in the step under way, int64; in the graph, once a step."""
-        return self._samples.advance()
+    def advance_step(self) -> StepWork:
+        """What this rank does in the step under way; in the graph, once a step."""
+        return self._shares.samples.advance()
 
     @property
     def _stage(self) -> IndexStage:
@@ -296,15 +299,6 @@ class TrainingLoop:
     def _ahead(self) -> int:
         # A call reads all its steps before anybody can settle more.
         return self._steps_in_call + STEPS_AHEAD
-
-    def _part(self, step: int, batch_sizes: tuple[int, ...]) -> int:
-        counts = step_batch_sizes(step, batch_sizes, self._num_samples)
-        return counts[self._collective.rank]
-
-    def _full_and_last(self, batch_sizes: tuple[int, ...]) -> tuple[int, int]:
-        return batch_sizes[self._collective.rank], self._part(
-            self.num_steps_in_epoch - 1, batch_sizes
-        )
 
     def _go_on_in(self, epoch: int) -> None:
         """Lets go of where training was to go on, once it does."""
@@ -339,7 +333,7 @@ class TrainingLoop:
             batch_sizes = agreed.decision.plan.batch_sizes
             first = self._stage.publish(batch_sizes)
             if first < self.num_steps_in_epoch:
-                self._samples.change(first, *self._full_and_last(batch_sizes))
+                self._shares.change(first, batch_sizes)
             self._rounds.wait_for_plan(first - self._steps_done)
         self._log(agreed)
 

@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from hvd_dbs.sampling import (
     LAYOUTS,
+    CostReader,
+    CountReader,
     Cursor,
     EpochOrder,
     EpochPart,
     PlanSchedule,
-    ReadAhead,
+    Reader,
+    SampleCosts,
+    StepShare,
     merge_intervals,
     num_steps,
 )
@@ -39,6 +43,7 @@ class IndexStage:
         batch_sizes: The plan to begin with, shape `[size]`.
         block_size: Consecutive samples that shuffling leaves together.
         layout: "windows" or "contiguous", as in `sampling.LAYOUTS`.
+        costs: What plans are shares of, in the windows layout; None: all samples cost the same.
     """
 
     def __init__(
@@ -49,8 +54,10 @@ class IndexStage:
         batch_sizes: tuple[int, ...],
         block_size: int = 1,
         layout: str = "windows",
+        costs: SampleCosts | None = None,
     ) -> None:
         self.num_samples = num_samples
+        self._costs = costs
         self._global_batch_size = sum(batch_sizes)
         self.num_steps = num_steps(num_samples, self._global_batch_size)
         self._seed = seed
@@ -64,6 +71,7 @@ class IndexStage:
         self._used_up = False
         self._start = Cursor()
         self._generation = 0
+        self._own_reader: tuple[tuple[object, ...], Reader] | None = None
 
     @property
     def identity(self) -> dict[str, int | None]:
@@ -74,6 +82,11 @@ class IndexStage:
             "shuffle_seed": seed,
             "block_size": self._block_size,
         }
+
+    @property
+    def is_cut_by_cost(self) -> bool:
+        """Whether a rank's samples in a step are known only where the step's plan is settled."""
+        return self._costs is not None
 
     def check_start(self, cursor: Cursor) -> None:
         """Raises ValueError if nothing, or something else, is left of the cursor's epoch."""
@@ -169,6 +182,24 @@ class IndexStage:
         with self._changed:
             return self._schedule.batch_sizes_at((self._epoch, step))
 
+    @property
+    def num_settled(self) -> int:
+        """Steps of the open epoch, from its first one on, whose plans are final."""
+        with self._changed:
+            return self._schedule.horizon[1]
+
+    def share(self, step: int, batch_sizes: tuple[int, ...] | None = None) -> StepShare:
+        """What counts of what this rank reads in a step of the open epoch; for one thread.
+
+        Args:
+            step: Step of what is read of the epoch.
+            batch_sizes: The plan; None: the one that holds there by what is known now.
+        """
+        given = (self._epoch, self._start, self._rank)
+        if self._own_reader is None or self._own_reader[0] != given:
+            self._own_reader = given, self._reader(self._epoch, self._rank)
+        return self._own_reader[1].share(step, batch_sizes or self.batch_sizes_in(step))
+
     def end_training(self, batch_sizes: tuple[int, ...]) -> None:
         """Wakes iterators that still wait; from now on nobody does."""
         with self._changed:
@@ -183,9 +214,8 @@ class IndexStage:
             # An iterator that starts when all of the open epoch has been handed out is the next
             # epoch's (a repeated data set begins again before training says so).
             epoch = self._epoch + (self._training and self._used_up)
-            part = self.part(epoch)
-            rank, generation = self._rank, self._generation
-        order = ReadAhead(EpochOrder(self.num_samples, self._seed, epoch, self._block_size))
+            generation = self._generation
+            reader = self._reader(epoch, self._rank)
         step, steps = 0, 1
         while step < steps:
             with self._changed:
@@ -195,11 +225,15 @@ class IndexStage:
                 steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
                 if self._training and epoch == self._epoch and step == steps - 1:
                     self._used_up = True
-            mine = self._layout.window(step, rank, batch_sizes, part.num_left)
-            stretches = part.positions(mine.start, mine.count)
-            indices = [order.indices(start, end - start) for start, end in stretches]
-            yield indices[0] if len(indices) == 1 else np.concatenate(indices)
+            yield reader.samples(step, batch_sizes)
             step += 1
+
+    def _reader(self, epoch: int, rank: int) -> Reader:
+        """Reads what is read of an epoch."""
+        order = EpochOrder(self.num_samples, self._seed, epoch, self._block_size)
+        if self._costs is None:
+            return CountReader(order, self.part(epoch), rank, self._layout)
+        return CostReader(order, self.part(epoch), rank, self._costs)
 
     def _settled(self, position: tuple[int, int]) -> tuple[int, ...]:
         """The plan at a position, as soon as it is settled. The lock is held."""

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from hvd_dbs.ops import native
 
 _CAPACITY = 4096
+_PARTS = 1024.0
+"""Recorders count work in whole numbers, of these parts of a sample."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class StepTimes:
         busy_seconds: From the start of the step, data wait included, until the rank's own
             gradients were ready; NaN where the step does not count; shape `[steps]`.
         wait_seconds: From then until the reduced gradients were back, shape `[steps]`.
-        num_samples: Samples that the rank contributed, shape `[steps]`.
+        num_samples: Samples that the rank contributed, shape `[steps]`; where samples differ in
+            cost, what they cost in samples of mean cost.
     """
 
     busy_seconds: NDArray[np.float64]
@@ -75,14 +78,16 @@ class StepClock:
 
     def back(self, ready: tf.Tensor, reduced: Sequence[tf.Tensor], num_samples: tf.Tensor) -> None:
         """Notes a step whose reduced gradients these are; in the graph."""
+        with tf.device("CPU"):
+            parts = tf.cast(tf.round(tf.cast(num_samples, tf.float64) * _PARTS), tf.int64)
         with tf.control_dependencies([ready, *reduced]):
-            self._recorder.back(ready, num_samples)
+            self._recorder.back(ready, parts)
             self._waits.assign(False)
 
     def drain(self) -> StepTimes:
         """The steps since the last call, oldest first."""
         times = self._recorder.drain()
-        return StepTimes(times[:, 0].copy(), times[:, 1].copy(), times[:, 2].copy())
+        return StepTimes(times[:, 0].copy(), times[:, 1].copy(), times[:, 2] / _PARTS)
 
 
 class _Recorder(Protocol):
@@ -92,7 +97,7 @@ class _Recorder(Protocol):
 
     def ready(self) -> tf.Tensor: ...
 
-    def back(self, ready: tf.Tensor, num_samples: tf.Tensor) -> None: ...
+    def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None: ...
 
     def drain(self) -> NDArray[np.float64]: ...
 
@@ -111,10 +116,8 @@ class _NativeRecorder:
     def ready(self) -> tf.Tensor:
         return self._ops.hvd_dbs_step_ready(clock=self._clock)
 
-    def back(self, ready: tf.Tensor, num_samples: tf.Tensor) -> None:
-        self._ops.hvd_dbs_step_back(
-            noted=ready, num_samples=tf.cast(num_samples, tf.int64), clock=self._clock
-        )
+    def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
+        self._ops.hvd_dbs_step_back(noted=ready, num_samples=num_parts, clock=self._clock)
 
     def drain(self) -> NDArray[np.float64]:
         times = np.empty((_CAPACITY, 3))
@@ -140,10 +143,10 @@ class _TensorFlowRecorder:
         with tf.device("CPU"):
             return tf.timestamp()
 
-    def back(self, ready: tf.Tensor, num_samples: tf.Tensor) -> None:
+    def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
         with tf.device("CPU"):
             now = tf.timestamp()
-            row = tf.stack([ready - self._back, now - ready, tf.cast(num_samples, tf.float64)])
+            row = tf.stack([ready - self._back, now - ready, tf.cast(num_parts, tf.float64)])
             self._times.scatter_nd_update([[self._num_steps % _CAPACITY]], [row])
             self._num_steps.assign_add(1)
             self._back.assign(now)

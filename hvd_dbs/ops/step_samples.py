@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 _NEVER = np.iinfo(np.int64).max
 _CAPACITY = 64
+_UNTOLD = -1
+_NOTHING_TOLD = np.array([[-1.0, 0.0, 0.0]])
+
+
+class StepWork(NamedTuple):
+    """What a rank does in a step.
+
+    Attributes:
+        num_samples: Samples that count, int64.
+        work: What they cost, in samples of mean cost, float64.
+    """
+
+    num_samples: tf.Tensor
+    work: tf.Tensor
 
 
 class StepSamples:
     """Counts the steps of an epoch and says how many samples the rank has in each.
 
-    The number follows from the plans and the step alone, so a few integers set once per plan are
-    enough: no work on the host per step, and several steps may run in one call.
+    Where all samples cost the same, the number follows from the plans and the step alone, so a few
+    integers set once per plan are enough: no work on the host per step, and several steps may run
+    in one call. Otherwise each step is told before it begins.
     """
 
     def __init__(self) -> None:
@@ -25,6 +43,8 @@ class StepSamples:
             self._total = tf.Variable(0, dtype=tf.int64)
             # By plan: its first step, samples in a full step, samples in the last step.
             self._plans = tf.Variable(tf.zeros([_CAPACITY, 3], tf.int64))
+            # Of steps in a row: the step, samples, and what they cost.
+            self._told = tf.Variable(_NOTHING_TOLD, shape=[None, 3], dtype=tf.float64)
 
     def begin_epoch(self, num_steps: int, full: int, last: int) -> None:
         """Starts an epoch at its first step.
@@ -38,7 +58,21 @@ class StepSamples:
         self._total.assign(0)
         self._last_step.assign(num_steps - 1)
         self._rows = []
+        self._told.assign(_NOTHING_TOLD)
         self.change(0, full, last)
+
+    def begin_epoch_untold(self, num_steps: int) -> None:
+        """Starts an epoch each step of which will be told; another one is an error in the graph."""
+        self.begin_epoch(num_steps, _UNTOLD, _UNTOLD)
+
+    def tell(self, rows: NDArray[np.float64]) -> None:
+        """Says what the rank does in the steps to come, in place of what was told before.
+
+        Args:
+            rows: Of consecutive steps, the one under way first or among them: the step, the
+                rank's samples, and what they cost in samples of mean cost, shape `[steps, 3]`.
+        """
+        self._told.assign(rows)
 
     def change(self, first: int, full: int, last: int) -> None:
         """Lets a plan hold from step `first` of this epoch on; steps under way are not touched.
@@ -56,18 +90,33 @@ class StepSamples:
         table[: len(self._rows)] = self._rows
         self._plans.assign(table)
 
-    def advance(self) -> tf.Tensor:
-        """Samples of this rank in the step under way (int64), which is then over; in the graph."""
+    def advance(self) -> StepWork:
+        """What this rank does in the step under way, which is then over; in the graph."""
         with tf.device("CPU"):
             step = self._step.read_value()
             plans = self._plans.read_value()
             row = tf.reduce_sum(tf.cast(plans[:, 0] <= step, tf.int64)) - 1
             full, last = plans[row, 1], plans[row, 2]
-            samples = tf.where(step < self._last_step.read_value(), full, last)
-            with tf.control_dependencies([step]):
+            by_plan = tf.where(step < self._last_step.read_value(), full, last)
+            told = self._told.read_value()
+            num_told = tf.shape(told, tf.int64)[0]
+            place = step - tf.cast(told[0, 0], tf.int64)
+            is_told = (place >= 0) & (place < num_told)
+            one = told[tf.clip_by_value(place, 0, num_told - 1)]
+            samples = tf.where(is_told, tf.cast(one[1], tf.int64), by_plan)
+            work = tf.where(is_told, one[2], tf.cast(by_plan, tf.float64))
+            known = tf.debugging.Assert(
+                samples >= 0,
+                [
+                    "With cost=, call balancer.loop.end_steps behind each step, or after as many "
+                    "as balancer.loop.begin_training was told. Nothing is known of step",
+                    step,
+                ],
+            )
+            with tf.control_dependencies([step] if known is None else [step, known]):
                 self._step.assign_add(1)
                 self._total.assign_add(samples)
-            return samples
+                return StepWork(tf.identity(samples), tf.identity(work))
 
     @property
     def num_steps(self) -> int:

@@ -42,11 +42,11 @@ class GradientReducer:
         clock = self.balancer.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
-        num_samples = self.balancer.advance_step()
+        num_samples, work = self.balancer.advance_step()
         ready = clock.ready(_present(gradients))
         # Exact except in a last, partial batch.
         reduced = self.reduce(gradients, num_samples, self.balancer.loop.global_batch_size())
-        clock.back(ready, _present(reduced), num_samples)
+        clock.back(ready, _present(reduced), work)
         return reduced
 
     def reduce(

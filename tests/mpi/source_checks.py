@@ -47,11 +47,12 @@ def check_all_sources_learn_the_same():
         hvd.data.Stream(tf.data.Dataset.from_tensor_slices(arrays)),
     ]
     weights = []
-    for source in sources:
+    costs = np.random.default_rng(1).lognormal(size=70)
+    for source, cost in [*((one, None) for one in sources), *((one, costs) for one in sources[2:])]:
         balancer = hvd.Balancer(B, scripted(some_plans(B)))
         net = model()
         compile_model(net, sgd(balancer))
-        fit(net, balancer, balancer.dataset(source), epochs=2)
+        fit(net, balancer, balancer.dataset(source, cost=cost), epochs=2)
         weights.append(flat(net))
     for other in weights[1:]:
         np.testing.assert_allclose(other, weights[0], atol=1e-6)

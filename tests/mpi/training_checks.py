@@ -76,6 +76,52 @@ def check_several_steps_in_one_call_equal_one_process():
     np.testing.assert_allclose(flat(net), one_process_run(model(), arrays, B)[0], atol=1e-5)
 
 
+def check_windows_cut_by_cost_equal_one_process():
+    costs = np.random.default_rng(5).lognormal(size=70)
+    # 70 = 4 * 16 + 6 and 65 = 4 * 16 + 1: in the second, all ranks but one have no last sample.
+    for num_samples, every, in_call in ((70, "epoch", 1), (65, 2, 1), (70, 1, 3)):
+        arrays = images(num_samples)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+        net = model()
+        compile_model(net, sgd(balancer), steps_per_execution=in_call)
+        dataset = balancer.dataset(arrays, shuffle_seed=SEED, cost=costs[:num_samples])
+        seen = []
+        counts = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda step, logs, loop=balancer.loop, seen=seen: seen.append(
+                (loop.samples_in_step(step), loop._stage.batch_sizes_in(step)[hvd.rank()])
+            )
+        )
+        history = fit(net, balancer, dataset, callbacks=[counts]).history
+        expected, expected_history = one_process_run(model(), arrays, B)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+        if in_call == 1:
+            for name, values in expected_history.items():
+                np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+        assert hvd.size() == 1 or any(count != planned for count, planned in seen)
+
+
+def check_costs_that_one_rank_cannot_use_are_an_error_of_all():
+    balancer = hvd.Balancer(B, "even")
+    x = np.arange(40)
+    last = hvd.rank() == hvd.size() - 1
+    with pytest.raises(ValueError, match=r"cost\[3\] is -1.0"):
+        balancer.dataset(x, cost=np.where(last & (x == 3), -1.0, 1.0))
+    for options, text in (
+        ({"training": False}, "an evaluation is cut by the number of samples"),
+        ({"layout": "contiguous"}, 'use layout="windows"'),
+    ):
+        with pytest.raises(ValueError, match=text):
+            balancer.dataset(x, cost=x, **options)
+    endless = hvd.data.Stream(tf.data.Dataset.counter(), steps_per_epoch=3)
+    with pytest.raises(ValueError, match="endless stream"):
+        balancer.dataset(endless, cost=x)
+    with pytest.raises(ValueError, match="Leave out one of them"):
+        hvd.Balancer(2 * B * hvd.size(), "even", multiple_of=2).dataset(x, cost=x)
+    if hvd.size() > 1:
+        with pytest.raises(ValueError, match="cost differs between ranks"):
+            balancer.dataset(x, cost=x + last)
+
+
 def check_records_in_files_equal_one_process():
     x, y = arrays = images(70)
     features = {

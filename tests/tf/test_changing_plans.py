@@ -7,13 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.ops.step_samples import StepSamples
-from hvd_dbs.sampling import EpochOrder, step_batch_sizes
+from hvd_dbs.sampling import EpochOrder, SampleCosts
+from hvd_dbs.step_shares import StepShares
 
 
 @st.composite
 def jobs(draw):
-    """(number of samples, plans by decision, steps between decisions, prefetch depth by rank)."""
+    """(costs, plans by decision, steps between decisions, prefetch depth by rank, steps ahead).
+
+    Costs are those of each sample, or the number of samples.
+    """
     size = draw(st.integers(1, 3))
     global_batch_size = draw(st.integers(max(size, 2), 24))
 
@@ -30,30 +33,32 @@ def jobs(draw):
 
     plans = [plan() for _ in range(draw(st.integers(1, 6)))]
     num_samples = draw(st.integers(1, 12 * global_batch_size))
+    costs = draw(st.none() | st.integers(0, 99))
+    if costs is not None:
+        given = np.random.default_rng(costs).lognormal(size=num_samples)
+        costs = SampleCosts.of(given, num_samples)
     gaps = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
     depths = draw(st.lists(st.integers(0, 9), min_size=size, max_size=size))
-    return num_samples, plans, gaps, depths, draw(st.integers(1, 4))
+    return costs or num_samples, plans, gaps, depths, draw(st.integers(1, 4))
 
 
 class Rank:
     """What one rank reads and counts; reads ahead as far as it may."""
 
-    def __init__(self, rank, num_samples, plan, depth):
-        self.stage = IndexStage(num_samples, 7, rank, plan)
-        self.samples = StepSamples()
-        self.rank, self.depth = rank, depth
+    def __init__(self, rank, costs, plan, depth, ahead):
+        costs, num_samples = (None, costs) if isinstance(costs, int) else (costs, len(costs.units))
+        self.stage = IndexStage(num_samples, 7, rank, plan, costs=costs)
+        self.shares = StepShares()
+        self.depth, self.num_ahead = depth, ahead
 
     def begin_epoch(self, epoch, plan, settled):
         if epoch == 0:
             self.stage.begin_training(plan)
         self.stage.open_epoch(epoch, plan, settled)
         self.settled = settled
-        self.samples.begin_epoch(self.stage.num_steps, *self.full_and_last(plan))
+        self.shares.begin_epoch(self.stage, self.stage.num_steps, plan)
+        self.shares.tell(0, self.num_ahead)
         self.iterator, self.ahead = self.stage(), []
-
-    def full_and_last(self, plan):
-        last = step_batch_sizes(self.stage.num_steps - 1, plan, self.stage.num_samples)
-        return plan[self.rank], last[self.rank]
 
     def step(self, step):
         """The indices that count in this step, as data and weights say."""
@@ -61,28 +66,31 @@ class Rank:
         while step + len(self.ahead) < reach:
             self.ahead.append(next(self.iterator))
         indices = self.ahead.pop(0)
-        weight = int(self.samples.advance())
+        weight, work = (value.numpy() for value in self.shares.samples.advance())
         assert weight in (0, len(indices))
+        share = self.stage.share(step)
+        assert (weight, work) == (share.num_samples, share.work)
         return indices[:weight].tolist()
 
     def decide(self, plan):
         first = self.stage.publish(plan)
         if first < self.stage.num_steps:
-            self.samples.change(first, *self.full_and_last(plan))
+            self.shares.change(first, plan)
         return first
 
-    def settle(self, num_steps):
-        self.stage.settle(num_steps)
-        self.settled = num_steps
+    def end_step(self, steps_done):
+        self.stage.settle(steps_done + self.num_ahead)
+        self.shares.tell(steps_done, self.num_ahead)
+        self.settled = steps_done + self.num_ahead
 
 
 @settings(max_examples=60, deadline=None)
 @given(jobs())
 def test_every_sample_once_in_the_same_global_batches(job):
-    num_samples, plans, gaps, depths, ahead = job
+    costs, plans, gaps, depths, ahead = job
     global_batch_size = sum(plans[0])
-    ranks = [Rank(r, num_samples, plans[0], depth) for r, depth in enumerate(depths)]
-    num_steps = ranks[0].stage.num_steps
+    ranks = [Rank(r, costs, plans[0], depth, ahead) for r, depth in enumerate(depths)]
+    num_steps, num_samples = ranks[0].stage.num_steps, ranks[0].stage.num_samples
     plan, decisions = plans[0], 0
     for epoch in range(2):
         order = EpochOrder(num_samples, 7, epoch).indices(0, num_samples)
@@ -101,4 +109,4 @@ def test_every_sample_once_in_the_same_global_batches(job):
                 assert len(firsts) == 1  # From the same step on, on all ranks.
                 assert min(firsts) >= min(step + 1, num_steps)
             for rank in ranks:
-                rank.settle(step + 1 + ahead)
+                rank.end_step(step + 1)

@@ -19,7 +19,8 @@ class Clock:
     def drain(self):
         busy = np.array(self.busy_seconds, dtype=np.float64)
         self.busy_seconds = []
-        return StepTimes(busy, np.zeros_like(busy), np.full_like(busy, self.num_samples))
+        work = np.zeros_like(busy) + self.num_samples if busy.size else busy
+        return StepTimes(busy, np.zeros_like(busy), work)
 
 
 @pytest.fixture
@@ -80,4 +81,20 @@ def test_a_broken_clock_does_not_change_what_is_usual(pace, broken):
     pace.clock.busy_seconds = broken
     pace.measure(4)
     pace.clock.busy_seconds = [1.0, 1.0, 1.3]
+    assert pace.is_news()
+
+
+def test_cut_by_cost_a_step_counts_for_what_it_would_have_taken_at_the_batch_size(pace):
+    pace.is_cut_by_cost = True
+    work = np.array([3.6, 4.0, 4.4, 4.1, 9.0, 0.0])
+    pace.clock.num_samples = work
+    # In proportion to work, nearly; the last two steps say nothing about 4 samples.
+    pace.clock.busy_seconds = [*(1.5 * (work[:4] / 4) ** 0.9), 7.0, 7.0]
+    assert pace.measure(4) == (pytest.approx(1.5), 4)
+    pace.clock.num_samples = np.array([8.0, 8.4, 7.6])
+    pace.clock.busy_seconds = [3.0, 3.1, 2.9]
+    assert not pace.is_news()
+    assert pace.measure(4) == (pytest.approx(3.0 * 0.5**0.9, rel=0.02), 3)
+    pace.clock.num_samples = np.array([3.8, 4.2, 4.0])
+    pace.clock.busy_seconds = [6.0, 6.1, 6.2]
     assert pace.is_news()

@@ -20,7 +20,7 @@ from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.evaluation_stage import Evaluation, EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
-from hvd_dbs.sampling import EpochOrder, step_batch_sizes
+from hvd_dbs.sampling import EpochOrder, SampleCosts
 
 
 class Fives(keras.utils.PyDataset):
@@ -81,13 +81,15 @@ def plans(draw):
 
 @pytest.mark.parametrize("kind", SOURCES)
 @settings(max_examples=6, deadline=None)
-@given(plans(), st.integers(1, 90), st.none() | st.integers(0, 99))
-def test_training(kind, some, num_samples, seed):
+@given(plans(), st.integers(1, 90), st.none() | st.integers(0, 99), st.booleans())
+def test_training(kind, some, num_samples, seed, by_cost):
     total = sum(some[0])
     source = SOURCES[kind](num_samples, total)
     seed = None if source.has_own_order else seed
+    given_costs = np.random.default_rng(seed).lognormal(size=num_samples)
+    costs = SampleCosts.of(given_costs, num_samples) if by_cost else None
     stages = [
-        IndexStage(num_samples, seed, rank, some[0], source.block_size)
+        IndexStage(num_samples, seed, rank, some[0], source.block_size, costs=costs)
         for rank in range(len(some[0]))
     ]
     datasets = [make_dataset(source, stage) for stage in stages]
@@ -101,7 +103,7 @@ def test_training(kind, some, num_samples, seed):
         samples = order.indices(0, num_samples).tolist()
         assert sorted(samples) == list(range(num_samples))
         for step, batches in enumerate(zip(*ranks, strict=True)):  # Equal steps.
-            counts = step_batch_sizes(step, plan, num_samples)
+            counts = [stage.share(step).num_samples for stage in stages]
             read = [
                 sample
                 for batch, count in zip(batches, counts, strict=True)

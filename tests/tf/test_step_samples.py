@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from hvd_dbs.ops.step_samples import StepSamples
@@ -13,7 +15,7 @@ def test_the_last_step_has_its_own_number():
     for plan in ((3, 8, 5), (2, 4, 0), (1, 7, 7)):
         samples.begin_epoch(*plan)
         expected = [plan[1]] * (plan[0] - 1) + [plan[2]]
-        assert [int(advance()) for _ in range(plan[0])] == expected
+        assert [int(advance().num_samples) for _ in range(plan[0])] == expected
 
 
 def test_several_steps_in_one_call():
@@ -21,7 +23,7 @@ def test_several_steps_in_one_call():
 
     @tf.function
     def three():
-        return [samples.advance() for _ in range(3)]
+        return [samples.advance().num_samples for _ in range(3)]
 
     samples.begin_epoch(num_steps=6, full=8, last=5)
     assert [int(n) for _ in range(2) for n in three()] == [8, 8, 8, 8, 8, 5]
@@ -32,4 +34,25 @@ def test_an_epoch_that_was_cut_short_starts_over():
     samples.begin_epoch(num_steps=3, full=8, last=5)
     samples.advance()
     samples.begin_epoch(num_steps=3, full=8, last=5)
-    assert [int(samples.advance()) for _ in range(3)] == [8, 8, 5]
+    assert [int(samples.advance().num_samples) for _ in range(3)] == [8, 8, 5]
+
+
+def test_steps_that_are_told_one_by_one():
+    samples = StepSamples()
+
+    @tf.function
+    def two():
+        return [tf.stack([tf.cast(n, tf.float64), work]) for n, work in (advance(), advance())]
+
+    advance = samples.advance
+    for _ in range(2):
+        samples.begin_epoch_untold(num_steps=6)
+        samples.tell(np.array([[0, 8, 7.5], [1, 0, 0.0], [2, 5, 9.25]]))
+        assert np.array(two()).tolist() == [[8, 7.5], [0, 0]]
+        samples.tell(np.array([[1, 0, 0.0], [2, 5, 9.25], [3, 6, 6.0], [4, 1, 0.5]]))
+        assert np.array(two()).tolist() == [[5, 9.25], [6, 6]]
+        assert samples.total == 19
+        with pytest.raises(tf.errors.InvalidArgumentError, match="call balancer"):
+            two()
+    samples.begin_epoch(num_steps=2, full=8, last=5)  # The next data set has no costs.
+    assert np.array(two()).tolist() == [[8, 8], [5, 5]]

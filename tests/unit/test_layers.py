@@ -22,7 +22,8 @@ ALLOWED = {
     "ops": set(),
     "dynamic_learning_rate": {"balancing", "ops"},
     "balancer_state": {"balancing", "sampling"},
-    "training_loop": {"balancing", "sampling", "cluster", "data", "ops"},
+    "step_shares": {"data", "ops"},
+    "training_loop": {"balancing", "sampling", "cluster", "data", "ops", "step_shares"},
     "resumption": {"balancer_state", "balancing", "cluster", "data", "sampling", "training_loop"},
     "balancer": {
         "dynamic_learning_rate",
