@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 _NEVER = np.iinfo(np.int64).max
 _CAPACITY = 64
 _UNTOLD = -1
+_WHY_UNTOLD = (
+    "With cost=, call balancer.loop.end_steps behind each step, or behind as many as "
+    "balancer.loop.begin_training was told. Nothing is known of step"
+)
 _NOTHING_TOLD = np.array([[-1.0, 0.0, 0.0]])
 
 
@@ -105,14 +109,7 @@ class StepSamples:
             one = told[tf.clip_by_value(place, 0, num_told - 1)]
             samples = tf.where(is_told, tf.cast(one[1], tf.int64), by_plan)
             work = tf.where(is_told, one[2], tf.cast(by_plan, tf.float64))
-            known = tf.debugging.Assert(
-                samples >= 0,
-                [
-                    "With cost=, call balancer.loop.end_steps behind each step, or after as many "
-                    "as balancer.loop.begin_training was told. Nothing is known of step",
-                    step,
-                ],
-            )
+            known = tf.raw_ops.Assert(condition=samples >= 0, data=[_WHY_UNTOLD, step])
             with tf.control_dependencies([step] if known is None else [step, known]):
                 self._step.assign_add(1)
                 self._total.assign_add(samples)
