@@ -20,6 +20,9 @@ _LEAST_NEWS, _SIGMAS, _FIRST_SPREAD = 0.15, 4.0, 0.03
 _ELASTICITY, _UNSURE = 0.9, 0.3
 """What is expected of another batch size than the usual, d log t / d log b, and how unsure."""
 
+_MOST_STEPS = 4096
+"""Of a longer round, the last ones count."""
+
 _NEAR = 0.25
 """Steps whose work differs by more than this from a batch size say little about it."""
 
@@ -119,4 +122,4 @@ class RankPace:
         times = self.clock.drain()
         self.own_time.subtract_from(times.busy_seconds)
         new = np.column_stack([times.busy_seconds, times.num_samples])
-        self._steps = np.concatenate([self._steps, new])
+        self._steps = np.concatenate([self._steps, new])[-_MOST_STEPS:]

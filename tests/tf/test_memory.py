@@ -5,12 +5,18 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import numpy as np
+import pytest
+import tensorflow as tf
+
 from hvd_dbs.balancing import Bounds, Controller, strategies
 from hvd_dbs.cluster.collective import AloneCollective
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.sampling import SampleCosts
 from hvd_dbs.training_loop import TrainingLoop
 
 NUM_SAMPLES = 1_300_000_000
+IN_CALL = 20
 
 
 def test_an_order_of_a_billion_samples_is_never_stored():
@@ -26,26 +32,61 @@ def test_an_order_of_a_billion_samples_is_never_stored():
     assert peak < 2_000_000  # A byte a sample would be 1.3 GB.
 
 
-def test_steps_leave_nothing_behind():
-    """Index stage and training loop, 100,000 steps without decisions."""
-    controller = Controller(strategies.resolve("even", every=None), 4, Bounds.of(1, minimum=1))
-    loop = TrainingLoop(AloneCollective(), controller)
-    one = IndexStage(4 * 33_334, seed=7, rank=0, batch_sizes=(4,))
-    loop.read_from(one)
+class Job:
+    """All of a training but its model: data, weights, clock, rounds and decisions of one rank."""
 
-    def epoch(number):
-        loop.begin_epoch(number)
-        for step, _ in enumerate(one()):
-            loop.end_steps(step + 1)
-        loop.end_epoch()
+    def __init__(self, num_steps, every, by_cost):
+        strategy = strategies.resolve("adaptive", every)
+        self.controller = Controller(strategy, 4, Bounds.of(1, minimum=1))
+        self.num_decisions = 0
+        self.loop = TrainingLoop(AloneCollective(), self.controller)
+        costs = SampleCosts.of(1 + np.arange(4 * num_steps) % 7, 4 * num_steps) if by_cost else None
+        self.stage = IndexStage(4 * num_steps, seed=7, rank=0, batch_sizes=(4,), costs=costs)
+        self.loop.read_from(self.stage)
+        decide = self.controller.decide
+
+        def count(records):
+            self.num_decisions += 1
+            return decide(records)
+
+        self.controller.decide = count
+
+    @tf.function
+    def run_steps(self):
+        """What the optimizer does in the graph, but for the reduction."""
+        for _ in tf.range(IN_CALL):
+            num_samples, work = self.loop.advance_step()
+            ready = self.loop.clock.ready([num_samples])
+            self.loop.clock.back(ready, [num_samples], work)
+
+    def epoch(self, number):
+        """Runs an epoch; returns the bytes that Python and NumPy hold then."""
+        self.loop.begin_epoch(number)
+        for step, _ in enumerate(self.stage(), start=1):
+            if step % IN_CALL == 0:
+                self.run_steps()
+                self.loop.end_steps(step)
+        self.loop.end_epoch()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
-    loop.begin_training()
-    tracemalloc.start()
+
+@pytest.mark.parametrize(
+    ("num_steps", "every", "by_cost", "most_bytes"),
+    # Of a long round the last steps are kept, 64 KB at the most.
+    [(33_340, None, False, 100_000), (3_000, 40, True, 20_000)],
+)
+def test_steps_and_decisions_leave_nothing_behind(num_steps, every, by_cost, most_bytes):
+    """100,000 steps with rounds of any length, and some with windows cut by cost."""
+    job = Job(num_steps, every, by_cost)
+    job.loop.begin_training(IN_CALL)
     try:
-        sizes = [epoch(number) for number in range(3)]
+        job.epoch(0)
+        tracemalloc.start()
+        before, after = job.epoch(1), job.epoch(2)
     finally:
         tracemalloc.stop()
-        loop.end_training()
-    assert sizes[2] - sizes[1] < 20_000  # Less than half a byte a step.
+        job.loop.end_training()
+    assert job.num_decisions > 20
+    assert job.loop.samples_in_epoch == 4 * num_steps
+    assert after - before < most_bytes  # Some bytes a step.
