@@ -60,6 +60,13 @@ def test_without_news_all_steps_of_the_round_count(pace):
     assert pace.measure(4) == (pytest.approx(1.02), 3)
 
 
+def test_of_a_long_round_the_last_steps_count(pace):
+    for seconds in (1.0, 1.02):
+        pace.clock.busy_seconds = [seconds] * 3000
+        assert not pace.is_news()
+    assert pace.measure(4) == (pytest.approx((1096 + 1.02 * 3000) / 4096), 4096)
+
+
 @pytest.mark.parametrize(
     ("num_samples", "seconds", "is_news"), [(8.0, 1.9, False), (8.0, 4.5, True), (2.0, 0.2, True)]
 )
