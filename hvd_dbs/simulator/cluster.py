@@ -60,6 +60,8 @@ class Cluster:
         self._jitter = np.random.Generator(np.random.SFC64(jitter))
         self._outliers = np.random.Generator(np.random.SFC64(outliers))
         self._readings_key = readings.generate_state(2, np.uint64)
+        self._batch_sizes = np.zeros(self._size, dtype=np.int64)
+        self._used: list[set[int]] = [set() for _ in range(self._size)]
         self.step = 0
 
     @property
@@ -73,18 +75,20 @@ class Cluster:
         index = int(np.searchsorted(resizes, self.step, side="right"))
         return int(resizes[index]) if index < len(resizes) else self._conditions.scenario.steps
 
-    def play(self, batch_sizes: NDArray[np.int64], stop: int, switched: bool) -> Played:
+    def play(self, batch_sizes: NDArray[np.int64], stop: int) -> Played:
         """Plays the steps up to `stop` with one plan; nobody leaves or joins before.
+
+        The first of them costs those ranks something whose batch size is a new one.
 
         Args:
             batch_sizes: The plan, 0 for absent ranks, shape `[size]`.
             stop: First step not to be played.
-            switched: Whether the plan is a new one, which costs the first step something.
         """
         start, scenario = self.step, self._conditions.scenario
         busy = self._draw(stop - start)
         first = busy.copy() if scenario.communication.gradient_megabytes else None
         true_seconds = np.empty(stop - start)
+        switch_seconds = self._switch_seconds(batch_sizes)
         while self.step < stop:
             segment = self._timeline.segment(self.step)
             rule = step_rule(scenario, int(segment.present.sum()))
@@ -95,14 +99,15 @@ class Cluster:
             busy[steps] *= rank_busy
             if first is not None:
                 first[steps] *= rank_first
+            if self.step == start and switch_seconds.any():
+                true_seconds[0] = rule.seconds(
+                    rank_busy + switch_seconds, rank_first + switch_seconds
+                )
             self.step = end
         step_indices, ranks, seconds = self._timeline.pauses(start, stop)
         for delayed in (busy,) if first is None else (busy, first):
             np.add.at(delayed, (step_indices, ranks), seconds)
-            if switched:
-                delayed[0] += scenario.switch_ms / 1000
-        if switched:
-            true_seconds[0] += scenario.switch_ms / 1000
+            delayed[0] += switch_seconds
         clock_seconds = rule.seconds(busy, busy if first is None else first)
         return Played(start, batch_sizes, busy, first, rule, true_seconds, clock_seconds)
 
@@ -138,6 +143,18 @@ class Cluster:
             columns = {name: column[present] for name, column in columns.items()}
         batch_sizes, busy_seconds = columns.pop("batch_sizes"), columns.pop("busy_seconds")
         return Measurement.of(batch_sizes, busy_seconds, **columns)
+
+    def _switch_seconds(self, batch_sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What the coming step takes longer where a batch size is used for the first time."""
+        seconds = np.zeros(self._size)
+        cost = self._conditions.scenario.switch_ms / 1000
+        if cost:
+            for rank in np.flatnonzero(batch_sizes != self._batch_sizes).tolist():
+                used, samples = self._used[rank], int(batch_sizes[rank])
+                seconds[rank] = cost if used and samples not in used else 0.0
+                used.add(samples)
+            self._batch_sizes = batch_sizes
+        return seconds
 
     def _draw(self, num_steps: int) -> NDArray[np.float64]:
         """Factors on the step times, shape `[steps, size]`."""

@@ -106,7 +106,7 @@ def prediction_errors(scenario: Scenario) -> Sequence[PredictionError]:
     changed: list[NDArray[np.bool_]] = []
     factor = np.ones(scenario.size)
     for step in range(scenario.steps):
-        measurement = cluster.measure([cluster.play(batch_sizes, step + 1, switched=False)])
+        measurement = cluster.measure([cluster.play(batch_sizes, step + 1)])
         segment = timeline.segment(step)
         if step >= LEARNING_STEPS:
             changed.append(~np.isclose(segment.factor, factor))

@@ -84,7 +84,7 @@ class Scenario:
             pipeline has prepared them already. At the end of an epoch plans change at once.
         decision_ms: Time that a decision costs all ranks: an allgather, a broadcast, and what
             rank 0 computes in between.
-        switch_ms: Time that a change of plan costs all ranks once: a retrace, an autotune.
+        switch_ms: Time that a new batch size costs its rank once: a retrace, an autotune.
         seed: Of everything random, where no other is asked for.
         noise: Step-to-step noise.
         host_load: Readings of the hosts' load; None: the ranks do not know it.

@@ -131,10 +131,10 @@ class _Driver:
             pieces: list[Played] = []
             round_end, decision_seconds = self._round_end(self._cluster.step), 0.0
             while (step := self._cluster.step) < resize:
-                switched = self._begin_plans(step)
+                self._begin_plans(step)
                 next_plan = self._planned[0].step if self._planned else resize
                 stop = min(resize, round_end, next_plan, step + MOST_VALUES // self._size + 1)
-                played = self._cluster.play(self._batch_sizes, stop, switched)
+                played = self._cluster.play(self._batch_sizes, stop)
                 true_seconds[step:stop] = played.true_seconds
                 clock_seconds[step:stop] = played.clock_seconds
                 true_seconds[step] += decision_seconds
@@ -223,11 +223,9 @@ class _Driver:
         batch_sizes[self._present] = self._controller.plan.batch_sizes
         return PlanChange(step, batch_sizes, reason, resized)
 
-    def _begin_plans(self, step: int) -> bool:
-        """Lets the plan hold that begins here, if one does; says whether it costs a switch."""
-        if not self._planned or self._planned[0].step > step:
-            return False
-        change = self._planned.pop(0)
-        self._batch_sizes = change.batch_sizes
-        self._changes.append(change)
-        return len(self._changes) > 1
+    def _begin_plans(self, step: int) -> None:
+        """Lets the plan hold that begins here, if one does."""
+        if self._planned and self._planned[0].step <= step:
+            change = self._planned.pop(0)
+            self._batch_sizes = change.batch_sizes
+            self._changes.append(change)

@@ -21,6 +21,7 @@ nor a new batch size to be further from what was expected of it than the second.
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 3.5, 0.02
 _MOST_STEPS, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT, _OTHER_CURVE = 60.0, 3.0, 8.0, 0.15
 _USUAL_KEEP = 0.99
+_FIRST_STEP = 0.1
 _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
 _LINE_KEEP, _NOISE_WEIGHT = 0.98, 0.05
@@ -41,6 +42,9 @@ class VisitedPoints:
     seen and count little from then on; after a change of over 15 % the points at other batch sizes
     are forgotten, since what slows a rank may change its curve. Small differences in the same
     direction add up and scale the points likewise (drift). A single far time is an outlier.
+
+    The first step of a batch size takes longer, since kernels tune themselves. Where it is all that
+    is known of one, up to 10 % over what was expected are taken to come from that.
 
     Slope beyond the points: d log t / d log b around the batch size in use, fitted robustly to
     the points, drawn towards 0.9.
@@ -87,6 +91,10 @@ class VisitedPoints:
 
         known_surprise = np.log(t / state["seconds"][rows, here])
         expected = self.curves(self.record(state)).seconds(b)
+        # In its first step a batch size has its kernels tuned: of what that step alone took longer
+        # than expected, some is not the batch size's own.
+        first = ~seen & (steps < 2) & (state["num_rounds"] > 0)
+        t = np.where(first, np.clip(expected, t - _FIRST_STEP * expected, t), t)
         surprise = np.where(seen, known_surprise, _new_point_surprise(state, b, t, expected))
         unsure = 1.0 + _UNSURE / np.maximum(state["num_rounds"], 1.0)
         sigma = unsure * np.sqrt(state["noise"] * variance)

@@ -138,8 +138,8 @@ class TestVisitedPoints:
 
     def test_a_small_change_of_pace_keeps_the_teeth(self):
         model = VisitedPoints()
-        state = fold(model, [(48, 0.040), (49, 0.050), (32, 0.030)] * 4)
-        state = fold(model, [(32, 0.030 * 1.12)] * 4, state)
+        state = fold(model, [(48, 0.040), (49, 0.050), (32, 0.030)] * 4, num_steps=[5])
+        state = fold(model, [(32, 0.030 * 1.12)] * 4, state, num_steps=[5])
         assert seconds_at(model, state, 48) == pytest.approx(0.040 * 1.12, rel=0.03)
         assert seconds_at(model, state, 49) == pytest.approx(0.050 * 1.12, rel=0.03)
 
@@ -147,6 +147,21 @@ class TestVisitedPoints:
         model = VisitedPoints()
         state = fold(model, [(32, 0.030), (40, 0.038)] * 4 + [(40, 0.038), (32, 0.045)])
         assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.02)
+
+    @pytest.mark.parametrize(
+        ("steps", "seconds", "known"),
+        [(1, 0.052, 0.048), (1, 0.064, 0.0592), (1, 0.046, 0.046), (5, 0.052, 0.052)],
+    )
+    def test_a_first_step_alone_may_be_slower_than_the_others(self, steps, seconds, known):
+        """48 ms are expected at 48 samples; a first step may take 10 % longer."""
+        model = VisitedPoints()
+        state = fold(model, [(32, 0.032), (40, 0.040)] * 8, num_steps=[5])
+        expected = seconds_at(model, state, 48)
+        assert expected == pytest.approx(0.048, rel=0.02)
+        state = fold(model, [(48, seconds)], state, num_steps=[steps])
+        assert state["seconds"][0][state["batch_size"][0] == 48] == pytest.approx(known, rel=0.02)
+        state = fold(model, [(48, 0.050)] * 2, state, num_steps=[5])
+        assert seconds_at(model, state, 48) == pytest.approx(0.050, rel=0.02)
 
     def test_a_pause_is_forgotten(self):
         model = VisitedPoints()
@@ -175,7 +190,7 @@ class TestVisitedPoints:
         teeth = [(b, (0.01 + 0.001 * b) * (1.0 if b % 2 else 1.3)) for b in sizes]
         state = fold(straight, [*on_line, (70, 0.08 * 1.04)])
         assert abs(seconds_at(straight, state, 70) / 0.08 - 1) < 0.03
-        state = fold(toothed, teeth)
+        state = fold(toothed, teeth, num_steps=[2])
         even, odd = (int(sizes[sizes % 2 == r][-1]) for r in (0, 1))
         assert seconds_at(toothed, state, even) == pytest.approx(
             1.3 * (0.01 + 0.001 * even), rel=0.03

@@ -29,7 +29,7 @@ def seen(*disturbances, size=3, steps=STEPS):
     batch_sizes = np.full(size, 10)
     rounds, seen = [], []
     for step in range(steps):
-        rounds.append(cluster.play(batch_sizes, step + 1, False))
+        rounds.append(cluster.play(batch_sizes, step + 1))
         seen.append(cluster.measure(rounds[-1:]))
     busy = np.stack([measurement.busy_seconds for measurement in seen]) / 0.010
     cpu = np.stack([measurement.cpu_load for measurement in seen])
@@ -145,7 +145,7 @@ def test_unknown_load_stays_unknown():
         host_load=None,
     )
     cluster = Cluster(Conditions.of(case))
-    measurement = cluster.measure([cluster.play(np.full(3, 10), 5, False)])
+    measurement = cluster.measure([cluster.play(np.full(3, 10), 5)])
     assert np.all(np.isnan(measurement.cpu_load))
 
 

@@ -77,8 +77,8 @@ def test_all_strategies_meet_the_same_noise():
     conditions = Conditions.of(case)
     batch_sizes = np.full(4, 16)
     whole, pieces = Cluster(conditions), Cluster(conditions)
-    at_once = whole.play(batch_sizes, 60, switched=False).clock_seconds
-    by_piece = [pieces.play(batch_sizes, stop, False).clock_seconds for stop in (7, 8, 33, 60)]
+    at_once = whole.play(batch_sizes, 60).clock_seconds
+    by_piece = [pieces.play(batch_sizes, stop).clock_seconds for stop in (7, 8, 33, 60)]
     assert np.array_equal(at_once, np.concatenate(by_piece))
 
 
@@ -93,7 +93,7 @@ def test_step_times_are_those_of_the_formula():
     case = scenario(ranks=(group, group), communication=slow_network)
     conditions = Conditions.of(case)
     cluster = Cluster(conditions)
-    played = cluster.play(np.asarray([24, 40]), 1, switched=False)
+    played = cluster.play(np.asarray([24, 40]), 1)
     samples = 40
     forward = 0.25 * 0.003 * samples + 0.6 * 0.010
     backward = 0.75 * 0.003 * samples + 0.4 * 0.010
@@ -133,6 +133,15 @@ def test_recoveries_follow_disturbances():
     run = simulate(Conditions.of(scenario(disturbances=(neighbour,))), strategies.dbs())
     recoveries = figures_of(run).recoveries
     assert [(entry.step, entry.steps) for entry in recoveries] == [(25, 15), (45, 5)]
+
+
+def test_a_new_batch_size_costs_its_rank_once():
+    cluster = Cluster(Conditions.of(scenario(switch_ms=500)))
+    busy = []
+    for batch_sizes in ([32, 32], [32, 16], [48, 16], [32, 32], [48, 16]):
+        played = cluster.play(np.asarray(batch_sizes), cluster.step + 2)
+        busy.append((played.busy[0] - played.busy[1]).tolist())
+    assert busy == [[0, 0], [0, pytest.approx(0.5)], [pytest.approx(0.5), 0], [0, 0], [0, 0]]
 
 
 def test_a_change_of_plan_costs_what_the_scenario_says():
@@ -176,8 +185,8 @@ def test_a_decision_costs_what_the_scenario_says():
 def test_ranks_are_measured_at_the_size_they_ran_last():
     case = scenario(ranks=(AffineRanks(count=3, per_sample_ms=1.0),), global_batch_size=60)
     cluster = Cluster(Conditions.of(case))
-    before = cluster.play(np.asarray([20, 20, 20]), 15, False)
-    after = cluster.play(np.asarray([30, 10, 20]), 19, False)
+    before = cluster.play(np.asarray([20, 20, 20]), 15)
+    after = cluster.play(np.asarray([30, 10, 20]), 19)
     measurement = cluster.measure([before, after], unmeasured=10)
     assert measurement.batch_sizes.tolist() == [30, 10, 20]
     assert measurement.busy_seconds.tolist() == pytest.approx([0.030, 0.010, 0.020])
@@ -193,7 +202,7 @@ def test_the_controller_of_a_job_decides_the_same():
     plans = [controllers[0].plan.batch_sizes]
     for stop in range(10, 60, 10):
         batch_sizes = np.asarray(controllers[0].plan.batch_sizes)
-        seen = cluster.measure([cluster.play(batch_sizes, stop, False)], unmeasured=10)
+        seen = cluster.measure([cluster.play(batch_sizes, stop)], unmeasured=10)
         records = np.concatenate(
             [
                 controller.observe(
