@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.data.passes import Pass
 from hvd_dbs.sampling import num_evaluation_steps, shard
 
 
@@ -66,6 +68,8 @@ class EvaluationStage:
         evaluation: Learns of each pass.
     """
 
+    goes_straight_on = True
+
     def __init__(
         self,
         num_samples: int,
@@ -81,7 +85,11 @@ class EvaluationStage:
         self._evaluation = evaluation
 
     def __call__(self) -> Iterator[NDArray[np.int64]]:
-        """One pass by the plan in force: the sample indices of each step, shape `[count]`.
+        """One pass by the plan in force: the sample indices of each step, shape `[count]`."""
+        return self.begin_pass().steps
+
+    def begin_pass(self) -> Pass:
+        """Begins to read this rank's shard, by the plan in force.
 
         Raises:
             ValueError: If the global batch size, and with it the number of steps, has changed.
@@ -95,7 +103,6 @@ class EvaluationStage:
             )
         part = shard(self._rank(), batch_sizes, self.num_samples)
         self.weight = part.weight
-        start = part.start
-        for count in part.counts:
-            yield np.arange(start, start + count, dtype=np.int64)
-            start += count
+        ends = list(accumulate(part.counts, initial=part.start))
+        steps = (np.arange(start, end, dtype=np.int64) for start, end in pairwise(ends))
+        return Pass(part.start, steps)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.data.passes import Pass
 from hvd_dbs.sampling import (
     LAYOUTS,
     CostReader,
@@ -45,6 +46,8 @@ class IndexStage:
         layout: "windows" or "contiguous", as in `sampling.LAYOUTS`.
         costs: What plans are shares of, in the windows layout; None: all samples cost the same.
     """
+
+    goes_straight_on = False
 
     def __init__(
         self,
@@ -210,12 +213,19 @@ class IndexStage:
 
     def __call__(self) -> Iterator[NDArray[np.int64]]:
         """One pass over an epoch: the sample indices of each step, shape `[count]`."""
+        return self.begin_pass().steps
+
+    def begin_pass(self) -> Pass:
+        """Begins to read an epoch, behind the last position of it that has been used."""
         with self._changed:
             # An iterator that starts when all of the open epoch has been handed out is the next
             # epoch's (a repeated data set begins again before training says so).
             epoch = self._epoch + (self._training and self._used_up)
-            generation = self._generation
+            used = self._start.used_in(epoch)
             reader = self._reader(epoch, self._rank)
+            return Pass(used[-1][1] if used else 0, self._steps(epoch, reader, self._generation))
+
+    def _steps(self, epoch: int, reader: Reader, generation: int) -> Iterator[NDArray[np.int64]]:
         step, steps = 0, 1
         while step < steps:
             with self._changed:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from hvd_dbs.data.arrays import Arrays
-from hvd_dbs.data.evaluation_stage import EvaluationStage
-from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.data.passes import Stage
 from hvd_dbs.data.source import Source
 from hvd_dbs.data.stream import Stream
 
@@ -43,15 +39,15 @@ def require_usable(source: Source, shuffle_seed: int | None, training: bool) -> 
             f"shuffle_seed={shuffle_seed} with a stream, whose samples cannot be read by number. "
             f"Shuffle the stream itself and leave out shuffle_seed."
         )
-    if not training and source.has_own_order:
+    if not training and source.is_endless:
         raise ValueError(
-            "training=False with a stream, whose samples cannot be read by number. Evaluate on "
-            "arrays, hvd.data.TFRecords or hvd.data.RandomAccess, or give Keras each rank's part "
-            "of the stream as plain validation data."
+            "training=False with an endless stream, of which nobody knows all samples. Evaluate on "
+            "a finite stream, arrays, hvd.data.TFRecords or hvd.data.RandomAccess, or give Keras "
+            "each rank's part of the stream as plain validation data."
         )
 
 
-def make_dataset(source: Source, index_stage: IndexStage | EvaluationStage) -> tf.data.Dataset:
+def make_dataset(source: Source, index_stage: Stage) -> tf.data.Dataset:
     """The samples of each step; one element is one local batch, of dynamic length."""
     options = tf.data.Options()
     options.deterministic = True
@@ -59,31 +55,7 @@ def make_dataset(source: Source, index_stage: IndexStage | EvaluationStage) -> t
     # to seconds, on one rank or another, and so on all. Parallel calls are then one per core.
     options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    batches = source.batches(_indices(index_stage))
+    batches = source.read(index_stage)
     if not source.is_endless and batches.cardinality() != index_stage.num_steps:
         batches = batches.apply(tf.data.experimental.assert_cardinality(index_stage.num_steps))
     return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
-
-
-def _indices(index_stage: IndexStage | EvaluationStage) -> tf.data.Dataset:
-    """The sample numbers of each step, shape `[count]`, with a cardinality that is not asserted.
-
-    Keras needs to know how many steps an epoch has, and what is left of an epoch that training
-    goes on with has fewer: an end that comes early must be no error. So whatever number of steps
-    is followed by nothings without end, cut to the number of a whole epoch; each element has a
-    first dimension of 1, or of 0 where it is nothing, and `unbatch` counts them all as 1.
-    """
-
-    def steps() -> Iterator[NDArray[np.int64]]:
-        for indices in index_stage():
-            yield indices[np.newaxis]
-
-    def count_as_one(rows: tf.Tensor) -> tf.Tensor:
-        rows.set_shape([1, None])
-        return rows
-
-    rows = tf.data.Dataset.from_generator(
-        steps, output_signature=tf.TensorSpec([1, None], tf.int64)
-    )
-    nothing = tf.data.Dataset.from_tensors(tf.zeros([0, 0], tf.int64)).repeat()
-    return rows.concatenate(nothing).take(index_stage.num_steps).map(count_as_one).unbatch()

@@ -6,6 +6,8 @@ import abc
 
 import tensorflow as tf
 
+from hvd_dbs.data.passes import Stage, indices
+
 
 class Source(abc.ABC):
     """Samples that can be read by number, in any order.
@@ -55,3 +57,7 @@ class Source(abc.ABC):
             of dynamic first dimension `count`. Parallel calls are welcome, one a core; what is
             read ahead is bounded by the indices, which come when their plan is known.
         """
+
+    def read(self, stage: Stage) -> tf.data.Dataset:
+        """Reads what a stage says, one local batch a step."""
+        return self.batches(indices(stage))

@@ -6,10 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_dbs.data.passes import Stage, counted, read_passes
 from hvd_dbs.data.source import Source
 
 _COUNTS = 1 << 32
-"""A key of the endless stream is step * this + samples of the step."""
+"""A key of samples that are read one after the other is step * this + samples of the step."""
+_GAPS = (
+    "The samples used of this epoch are not the first ones of the stream. Go on with the source "
+    "and the layout that training began with. The step that is not where it should be is"
+)
 
 
 class Stream:
@@ -29,7 +34,11 @@ class Stream:
     samples. Which samples a rank sees, how often, and what global batches are made of is up to
     the streams, and changes with the plan. One iterator lives through all epochs of a fit.
 
-    A stream cannot be evaluated on, and training cannot go on in the middle of its epoch.
+    Training goes on in the middle of an epoch of a finite stream: the samples used before are read
+    again and passed by, which costs reading that part of the stream, and nothing behind it. It can
+    be evaluated on (`training=False`): each rank skips to its consecutive part, so that the last
+    rank reads the whole stream. An endless stream begins anew when training goes on, and cannot be
+    evaluated on.
 
     Args:
         dataset: The samples.
@@ -115,24 +124,47 @@ class _FiniteStream(Source):
         return repr(self._dataset.element_spec)
 
     def batches(self, indices: tf.data.Dataset) -> tf.data.Dataset:
-        """Takes the rank's part of each global batch; samples of other ranks are not copied."""
+        """Reads samples that follow each other, from the stream's beginning on."""
+        return _grouped(indices, self._samples)
 
-        def part(step: tf.Tensor, global_batch: Any, samples: tf.Tensor) -> tf.data.Dataset:
-            size = tf.constant(self._global_batch_size, tf.int64)
-            in_step = tf.debugging.Assert(
-                samples[0] // size == step,
-                ["A stream is read from its beginning on; asked for sample", samples[0]],
+    def read(self, stage: Stage) -> tf.data.Dataset:
+        """Skips to where the pass begins, then takes the rank's part of each global batch.
+
+        Samples of other ranks are not copied; an evaluation has none between a rank's own.
+        """
+        if stage.goes_straight_on:
+            return read_passes(stage, lambda rows, start: _grouped(rows, self._samples.skip(start)))
+        size = tf.constant(self._global_batch_size, tf.int64)
+
+        def read(rows: tf.data.Dataset, start: tf.Tensor) -> tf.data.Dataset:
+            def part(step: tf.Tensor, samples: tf.Tensor, global_batch: Any) -> tf.Tensor:
+                first = samples[0] - start
+                in_step = tf.raw_ops.Assert(condition=first // size == step, data=[_GAPS, step])
+                with tf.control_dependencies([in_step]):
+                    first = first % size
+                count = tf.size(samples, out_type=tf.int64)
+                mine = tf.data.Dataset.zip(global_batch).skip(first).take(count)
+                mine = mine.apply(tf.data.experimental.assert_cardinality(count)).batch(count)
+                return tf.data.experimental.to_variant(mine)
+
+            # `window` takes any end, and any error, for the end of the samples.
+            num_batches = (self._num_samples - start + size - 1) // size
+            global_batches = (
+                self._samples.skip(start)
+                .window(self._global_batch_size)
+                .apply(tf.data.experimental.assert_cardinality(num_batches))
             )
-            with tf.control_dependencies([] if in_step is None else [in_step]):
-                first = samples[0] % size
-            count = tf.size(samples, out_type=tf.int64)
-            mine = tf.data.Dataset.zip(global_batch).skip(first).take(count)
-            # Less samples than the rank's weight says must not pass unnoticed.
-            return mine.apply(tf.data.experimental.assert_cardinality(count)).batch(count)
+            steps = tf.data.Dataset.counter()
+            return tf.data.Dataset.zip(steps, rows, global_batches).map(part)
 
-        global_batches = self._dataset.take(self._num_samples).window(self._global_batch_size)
-        steps = tf.data.Dataset.counter()
-        return tf.data.Dataset.zip(steps, global_batches, indices).flat_map(part)
+        one = self._dataset.batch(self._global_batch_size)
+        return counted(read_passes(stage, read), one, stage.num_steps)
+
+    @property
+    def _samples(self) -> tf.data.Dataset:
+        """All samples; fewer must not pass unnoticed."""
+        known = tf.data.experimental.assert_cardinality(self._num_samples)
+        return self._dataset.take(self._num_samples).apply(known)
 
 
 class _EndlessStream(Source):
@@ -155,17 +187,22 @@ class _EndlessStream(Source):
 
     def batches(self, indices: tf.data.Dataset) -> tf.data.Dataset:
         """Groups as many of the next samples as each step has; epochs follow each other."""
+        return _grouped(indices.repeat(), self._dataset.repeat())
 
-        def keys(step: tf.Tensor, samples: tf.Tensor) -> tf.data.Dataset:
-            count = tf.size(samples, out_type=tf.int64)
-            return tf.data.Dataset.from_tensors(step * _COUNTS + count).repeat(count)
 
-        def group(key: tf.Tensor, samples: tf.data.Dataset) -> tf.data.Dataset:
-            return samples.batch(key % _COUNTS).map(lambda _, batch: batch)
+def _grouped(rows: tf.data.Dataset, samples: tf.data.Dataset) -> tf.data.Dataset:
+    """The next samples, as many for each step as it has sample numbers."""
 
-        key_of_each = indices.repeat().enumerate().flat_map(keys)
-        return tf.data.Dataset.zip(key_of_each, self._dataset.repeat()).group_by_window(
-            key_func=lambda key, _: key,
-            reduce_func=group,
-            window_size_func=lambda key: key % _COUNTS,
-        )
+    def keys(step: tf.Tensor, numbers: tf.Tensor) -> tf.data.Dataset:
+        count = tf.size(numbers, out_type=tf.int64)
+        return tf.data.Dataset.from_tensors(step * _COUNTS + count).repeat(count)
+
+    def group(key: tf.Tensor, some: tf.data.Dataset) -> tf.data.Dataset:
+        return some.batch(key % _COUNTS).map(lambda _, batch: batch)
+
+    key_of_each = rows.enumerate().flat_map(keys)
+    return tf.data.Dataset.zip(key_of_each, samples).group_by_window(
+        key_func=lambda key, _: key,
+        reduce_func=group,
+        window_size_func=lambda key: key % _COUNTS,
+    )

@@ -86,6 +86,30 @@ def check_endless_streams_change_their_batch_size_with_the_plan():
     assert hvd.size() == 1 or most > 3  # The plans did change.
 
 
+def check_a_finite_stream_is_taken_up_and_evaluated():
+    source = hvd.data.Stream(tf.data.Dataset.range(5 * B + 3))
+    balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))
+    dataset = balancer.dataset(source)
+    balancer.load_state_dict({**balancer.state_dict(), "epoch": 1, "used": [[0, B + 5]]})
+    balancer.loop.begin_training()
+    balancer.loop.begin_epoch(1)
+    mine = [
+        batch.numpy()[: balancer.loop.samples_in_step(step)] for step, batch in enumerate(dataset)
+    ]
+    balancer.loop.end_training()
+    assert _of_all_ranks(mine) == list(range(B + 5, 5 * B + 3))
+    assert _of_all_ranks(balancer.dataset(source, training=False)) == list(range(5 * B + 3))
+
+
+def _of_all_ranks(batches):
+    """All numbers in them, ascending; they are below 100."""
+    row = np.full(100, -1)
+    mine = np.concatenate(list(batches))
+    row[: len(mine)] = mine
+    rows = hvd_collective().allgather(row)
+    return sorted(rows[rows >= 0].tolist())
+
+
 def check_what_only_one_rank_cannot_read_is_an_error_on_all():
     balancer = hvd.Balancer(B, "even")
     source = hvd.data.RandomAccess([] if hvd.rank() == 0 else [1, 2])

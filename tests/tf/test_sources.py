@@ -115,11 +115,11 @@ def test_training(kind, some, num_samples, seed, by_cost):
         stage.end_training(some[0])
 
 
-@pytest.mark.parametrize("kind", BY_NUMBER)
+@pytest.mark.parametrize("kind", SOURCES)
 @settings(max_examples=5, deadline=None)
 @given(plans(), st.integers(1, 90))
 def test_evaluation(kind, some, num_samples):
-    source = BY_NUMBER[kind](num_samples, sum(some[0]))
+    source = SOURCES[kind](num_samples, sum(some[0]))
     in_force = []
     stages = [
         EvaluationStage(

@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 from hvd_dbs.data import Stream
+from hvd_dbs.data.evaluation_stage import Evaluation, EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import as_source, make_dataset, require_usable
+from hvd_dbs.sampling import Cursor, step_batch_sizes
 
 
 def nested(n):
@@ -41,18 +43,61 @@ def test_a_stream_of_unknown_length():
     source = as_source(Stream(filtered, num_samples=10), 4)
     stage = IndexStage(10, seed=None, rank=0, batch_sizes=(4,))
     assert np.concatenate(list(make_dataset(source, stage))).tolist() == list(range(0, 20, 2))
-    for num_samples in (12, 13):
-        too_short = as_source(Stream(filtered, num_samples=num_samples), 4)
+    for num_samples, stream in ((12, filtered), (13, filtered), (12, filtered.take(8))):
+        too_short = as_source(Stream(stream, num_samples=num_samples), 4)
         stage = IndexStage(num_samples, seed=None, rank=0, batch_sizes=(4,))
-        with pytest.raises(tf.errors.OpError, match="expected to contain 4"):
+        with pytest.raises(tf.errors.OpError, match="expected to contain"):
             list(make_dataset(too_short, stage))
+    evaluation = EvaluationStage(num_samples, lambda: 0, lambda: (4,), Evaluation())
+    with pytest.raises(tf.errors.OpError, match="expected to contain"):
+        list(make_dataset(too_short, evaluation))
 
 
-def test_a_stream_is_not_read_from_its_middle():
+def test_an_epoch_is_taken_up_in_its_midst():
+    """Behind any position, by any global batch size."""
+    for used, total in ((8, 4), (5, 7), (11, 4)):
+        source = as_source(Stream(nested(12)), total)
+        stages = [
+            IndexStage(12, seed=None, rank=rank, batch_sizes=(total - 1, 1)) for rank in (0, 1)
+        ]
+        left = []
+        for stage in stages:
+            dataset = make_dataset(source, stage).map(lambda x, y: x["a"])
+            stage.start_at(Cursor(2, ((0, used),)))
+            stage.begin_training((total - 1, 1))
+            stage.open_epoch(2, (total - 1, 1), settled=9)
+            left.append([batch.tolist() for batch in dataset.as_numpy_iterator()])
+            assert len(dataset) == -(-12 // total)  # What Keras is to know.
+            stage.open_epoch(3, (total - 1, 1), settled=9)
+            assert len(list(dataset)) == -(-12 // total)
+            stage.end_training((total - 1, 1))
+        expected = list(range(used, 12))
+        counts = [step_batch_sizes(s, (total - 1, 1), 12 - used) for s in range(len(left[0]))]
+        read = [
+            sample
+            for parts, count in zip(zip(*left, strict=True), counts, strict=True)
+            for part, many in zip(parts, count, strict=True)
+            for sample in part[:many]
+        ]
+        assert read == expected
+
+
+def test_what_was_used_must_be_the_beginning():
     source = as_source(Stream(tf.data.Dataset.range(12)), 4)
-    later = tf.data.Dataset.from_tensors(np.arange(4, 8))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="from its beginning"):
-        list(source.batches(later))
+    stage = IndexStage(12, seed=None, rank=0, batch_sizes=(4,))
+    stage.start_at(Cursor(0, ((0, 2), (5, 6))))  # By contiguous shards, from arrays.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not the first ones of the stream"):
+        list(make_dataset(source, stage))
+
+
+def test_ragged_samples():
+    lengths = [3, 0, 2, 5, 1]
+    ragged = tf.RaggedTensor.from_row_lengths(tf.range(11), lengths)
+    source = as_source(Stream(tf.data.Dataset.from_tensor_slices((ragged, lengths))), 3)
+    stage = IndexStage(5, seed=None, rank=1, batch_sizes=(1, 2))
+    batches = list(make_dataset(source, stage))
+    assert [rows.to_list() for rows, _ in batches] == [[[], [3, 4]], [[10]]]
+    assert [counts.numpy().tolist() for _, counts in batches] == [[0, 2], [1]]
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -96,5 +141,7 @@ def test_what_a_stream_is_not_for():
     require_usable(source, None, training=True)
     with pytest.raises(ValueError, match="Shuffle the stream itself"):
         require_usable(source, 7, training=True)
+    require_usable(source, None, training=False)
+    endless = as_source(Stream(tf.data.Dataset.range(3), steps_per_epoch=2), 2)
     with pytest.raises(ValueError, match="plain validation data"):
-        require_usable(source, None, training=False)
+        require_usable(endless, None, training=False)
