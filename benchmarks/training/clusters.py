@@ -70,6 +70,7 @@ class Lengths:
         overhead_rounds: Further rounds on equal ranks, of what is compared to 1 % there.
         curve_seconds: For each point of the ranks' time curves, in each round.
         searches: Moves of the search for the best static split.
+        samples_per_rank: Samples of the global batch for each rank; 0: as many as the model says.
     """
 
     rounds: int = 5
@@ -78,6 +79,7 @@ class Lengths:
     overhead_rounds: int = 10
     curve_seconds: float = 0.8
     searches: int = 4
+    samples_per_rank: int = 0
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.steps < 8 or self.start_epochs < 1:

@@ -88,7 +88,7 @@ class Job:
         if (cluster.neighbour_of is not None) != (pipe is not None):
             raise SystemExit("--neighbour is for clusters with a neighbour, and for them only.")
         task = TASKS[model]
-        self._batch_size = task.samples_per_rank * cluster.size
+        self._batch_size = (lengths.samples_per_rank or task.samples_per_rank) * cluster.size
         data = tuple(
             tf.constant(array) for array in task.make_samples(lengths.steps * self._batch_size)
         )
