@@ -10,10 +10,13 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 from tests.chaos.disturbance import run_schedule
-from tests.chaos.schedule import make_schedule
+from tests.chaos.job import MOST_SILENCE
+from tests.chaos.schedule import KINDS, make_schedule
 
 
 def main() -> int:
@@ -24,6 +27,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder to leave notes and output in")
     options = parser.parse_args()
     failed = []
+    happened: Counter[str] = Counter()
+    longest_silence = 0.0
     for seed in range(options.seed, options.seed + options.runs):
         schedule = make_schedule(seed)
         begin = time.monotonic()
@@ -35,7 +40,8 @@ def main() -> int:
         setting = f"{schedule.num_ranks} ranks, {schedule.strategy}, {schedule.global_batch}"
         print(
             f"seed {seed} ({setting}): {faults}: "
-            f"{'FAILED' if outcome.problems else 'ok'}, {outcome.num_runs} runs, "
+            f"{'FAILED' if outcome.problems else 'ok'}, {len(outcome.happened)} had an effect, "
+            f"{outcome.num_runs} runs, "
             f"longest silence {outcome.longest_silence:.0f} s, "
             f"{time.monotonic() - begin:.0f} s",
             flush=True,
@@ -43,6 +49,13 @@ def main() -> int:
         for problem in outcome.problems:
             print(f"  {problem}", flush=True)
         failed += [seed] if outcome.problems else []
+        happened.update(outcome.happened)
+        num_in_a_row = sum(one.step == other.step for one, other in pairwise(schedule.faults))
+        happened["two in a row"] += num_in_a_row * (len(outcome.happened) == len(schedule.faults))
+        longest_silence = max(longest_silence, outcome.longest_silence)
+    counts = ", ".join(f"{kind} {happened[kind]}" for kind in (*KINDS, "two in a row"))
+    print(f"faults that had an effect: {counts}", flush=True)
+    print(f"longest silence {longest_silence:.0f} s of at most {MOST_SILENCE:.0f} s", flush=True)
     print(f"{options.runs - len(failed)} of {options.runs} schedules passed", flush=True)
     if failed:
         print(f"failed: {json.dumps(failed)}", file=sys.stderr)

@@ -10,6 +10,12 @@ NUM_EPOCHS = 3
 GLOBAL_BATCH_SIZE = 96
 NUM_STEPS = NUM_EPOCHS * -(-NUM_SAMPLES // GLOBAL_BATCH_SIZE)
 
+HOLD = (NUM_EPOCHS - 1, 4)
+"""Epoch and step at which ranks wait until all faults have come: none may find the job ended."""
+
+WARN_SECONDS = 2.0
+"""After how long without progress a rank is named."""
+
 KINDS = (
     "kill another",
     "kill rank 0",

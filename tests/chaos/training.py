@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.tensorflow import broadcast_object
-from tests.chaos.schedule import GLOBAL_BATCH_SIZE, NUM_EPOCHS
+from tests.chaos.schedule import GLOBAL_BATCH_SIZE, HOLD, NUM_EPOCHS, WARN_SECONDS
 
 
 class Notebook:
@@ -58,9 +58,12 @@ class NotingState(hvd.elastic.KerasState):
 class StepNotes(keras.callbacks.Callback):
     """Writes down each step's samples inside the step, and obeys the fault files."""
 
-    def __init__(self, notebook: Notebook, folder: Path, state: NotingState, pause: float) -> None:
+    def __init__(
+        self, notebook: Notebook, folder: Path, state: NotingState, pause: float, hold: bool
+    ) -> None:
         super().__init__()
         self._notebook, self._folder, self._state, self._pause = notebook, folder, state, pause
+        self._holds = hold
         self._epoch = self._step = 0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -69,8 +72,17 @@ class StepNotes(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._step = batch
         time.sleep(self._pause)
+        if self._holds and (self._epoch, batch) >= HOLD:
+            self._holds = False
+            self._notebook.write("held")
+            while not (self._folder / "faults_over").exists():
+                self._raise_if_told()
+                time.sleep(0.05)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._raise_if_told()
+
+    def _raise_if_told(self) -> None:
         if (self._folder / f"raise.{os.getpid()}").exists():
             raise ArithmeticError("a fault on purpose")
 
@@ -106,6 +118,7 @@ def main() -> None:
     parser.add_argument("--global-batch", default="constant")
     parser.add_argument("--batches-per-commit", type=int, default=1)
     parser.add_argument("--pause", type=float, default=0.15)
+    parser.add_argument("--hold", action="store_true", help="do not end before the faults have")
     options = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
@@ -133,7 +146,7 @@ def main() -> None:
     )
     NotingState.notebook = notebook
     state = NotingState(model, epoch=0, batch=0, global_batch=options.global_batch)
-    notes = StepNotes(notebook, options.folder, state, options.pause)
+    notes = StepNotes(notebook, options.folder, state, options.pause, options.hold)
     object.__setattr__(model, "step_notes", notes)
 
     @hvd.elastic.run
@@ -148,6 +161,7 @@ def main() -> None:
                 hvd.callbacks.MetricAverageCallback(),
                 hvd.callbacks.DynamicBatchSizeCallback(balancer),
                 hvd.callbacks.DynamicLearningRateCallback(balancer),
+                hvd.callbacks.ProgressWatchdogCallback(balancer, warn_seconds=WARN_SECONDS),
                 hvd.elastic.UpdateBatchStateCallback(state),
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, options.batches_per_commit),

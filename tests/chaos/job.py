@@ -1,0 +1,172 @@
+"""An elastic job under faults: the hosts it is told of, and what it notes of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Horovod takes each of these names of this machine for a host of its own.
+HOST_NAMES = ("localhost", "127.0.0.1", "127.1", "127.0.1", "0x7f.1", "0177.1", "0x7f.0.1")
+
+MOST_SILENCE = 150.0
+"""Seconds without a step, in which a job counts as hanging. A lost rank costs the others at most
+Horovod's Gloo timeout, twice where two are lost, and the start of a new process."""
+
+
+@dataclass
+class Cluster:
+    """The hosts that the discovery script tells, and the processes that are alive."""
+
+    folder: Path
+    hosts: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=lambda: list(HOST_NAMES))
+
+    def add(self, count: int = 1) -> list[str]:
+        new, self.unused = self.unused[:count], self.unused[count:]
+        self.hosts += new
+        self._tell()
+        return new
+
+    def remove(self, host: str) -> None:
+        self.hosts.remove(host)
+        self._tell()
+
+    def write_script(self) -> Path:
+        """The discovery script; it counts how often it was asked."""
+        script = self.folder / "discover.sh"
+        script.write_text(f"#!/bin/sh\ncd '{self.folder}' && cat hosts && echo >> asked\n")
+        script.chmod(0o755)
+        return script
+
+    @property
+    def num_asked(self) -> int:
+        """How often the launcher has asked for hosts."""
+        asked = self.folder / "asked"
+        return asked.stat().st_size if asked.exists() else 0
+
+    def _tell(self) -> None:
+        # Renamed into place: the script must not read half of it.
+        temporary = self.folder / "hosts.new"
+        temporary.write_text("".join(f"{host}:1\n" for host in self.hosts))
+        temporary.replace(self.folder / "hosts")
+
+
+class Watch:
+    """Follows the notes of a job."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self._process, self._folder = process, folder
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._num_steps = 0
+        self._holds = self._may_end = False
+        self._last_progress = time.monotonic()
+        self.longest_silence = 0.0
+        self.problems: list[str] = []
+
+    def events(self) -> list[dict[str, Any]]:
+        """All notes; a line that is being written is left out."""
+        events = []
+        for file in self._folder.glob("*.jsonl"):
+            for line in file.read_text().splitlines():
+                with contextlib.suppress(json.JSONDecodeError):
+                    events.append(json.loads(line))
+        return events
+
+    def ranks(self) -> list[dict[str, Any]]:
+        """The last beginning of each process that takes part, with its host."""
+        events = sorted(self.events(), key=lambda event: event["time"])
+        hosts = {event["pid"]: event["host"] for event in events if event["event"] == "start"}
+        begins = [event for event in events if event["event"] == "begin"]
+        runs = [begin["run"] for begin in begins]
+        return [
+            {**begin, "host": hosts[begin["pid"]]} for begin in begins if begin["run"] == runs[-1]
+        ]
+
+    def reached(self, num_steps: int) -> bool:
+        """Waits for so many steps; False if the job ends or hangs before."""
+        while self._process.poll() is None and not self.problems:
+            self._look()
+            if self._num_steps >= num_steps or self._holds:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def go_on(self, cluster: Cluster) -> None:
+        """Lets the job end, when the launcher has told it of all hosts there are."""
+        told = cluster.num_asked + 2
+        while self._process.poll() is None and not self.problems and cluster.num_asked < told:
+            self._look()
+            time.sleep(0.1)
+        self._may_end = True
+        (self._folder / "faults_over").touch()
+
+    def ended(self) -> None:
+        """Waits for the end of the job."""
+        while self._process.poll() is None and not self.problems:
+            self._look()
+            time.sleep(0.1)
+
+    def slow_down(self, pid: int, how: Callable[[int, threading.Event], None]) -> None:
+        """Stops and continues a process in a thread of its own."""
+        thread = threading.Thread(target=how, args=(pid, self._over))
+        self._threads.append(thread)
+        thread.start()
+
+    def let_go(self) -> None:
+        """Ends what still stops and continues processes."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _look(self) -> None:
+        # Each step is noted by all ranks; the most notes of one process per run are the steps.
+        steps: dict[tuple[str, int], int] = {}
+        for event in self.events():
+            self._holds |= event["event"] == "held"
+            if event["event"] == "step":
+                key = (event["run"], event["pid"])
+                steps[key] = steps.get(key, 0) + 1
+        by_run: dict[str, int] = {}
+        for (run, _), count in steps.items():
+            by_run[run] = max(by_run.get(run, 0), count)
+        now, num_steps = time.monotonic(), sum(by_run.values())
+        if self._holds and not self._may_end:
+            self._last_progress = now  # It waits for the next fault.
+        if num_steps > self._num_steps:
+            if self._num_steps:
+                self.longest_silence = max(self.longest_silence, now - self._last_progress)
+            self._num_steps, self._last_progress = num_steps, now
+        elif now - self._last_progress > MOST_SILENCE:
+            self.problems.append(f"no step for {MOST_SILENCE:.0f} s, after {num_steps} of them")
+
+
+def stop_once(pid: int, over: threading.Event) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        over.wait(5.0)
+        os.kill(pid, signal.SIGCONT)
+
+
+def stop_and_go(pid: int, over: threading.Event) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        while not over.wait(0.01):
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(0.09)
+            os.kill(pid, signal.SIGCONT)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
