@@ -24,7 +24,7 @@ from hvd_dbs.cluster.last_words import name_failures
 _LOGGER = logging.getLogger(__name__)
 
 START_VARIABLE = "HVD_DBS_START_SECONDS"
-_START_SECONDS = 120.0
+_START_SECONDS = 30.0
 _SILENT_SECONDS = 10.0
 _FRESH_SECONDS = 1.0
 _SCOPE = "hvd_dbs"

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tests.chaos import history
-from tests.chaos.job import Cluster, Watch, is_alive, stop_and_go, stop_once
-from tests.chaos.schedule import NUM_EPOCHS, NUM_SAMPLES, Fault, Schedule
+from tests.chaos.job import OUTPUT, Cluster, Watch, is_alive
+from tests.chaos.schedule import NUM_EPOCHS, NUM_SAMPLES, SLOW_KINDS, UNTIL_NAMED, Fault, Schedule
 from tests.jobs import job_environment, kill_all_of, python, run_job
 
 
@@ -41,8 +41,24 @@ class Outcome:
     output: str = ""
 
 
-def run_schedule(schedule: Schedule, folder: Path, gloo_timeout: int = 20) -> Outcome:
+@dataclass(frozen=True)
+class Pace:
+    """How fast things go.
+
+    Attributes:
+        gloo_timeout: Seconds after which Horovod takes a rank that is silent in a sum for lost.
+        start_seconds: Seconds after which ranks do not wait for a new one any longer.
+        step_seconds: Least seconds of a step.
+    """
+
+    gloo_timeout: int = 20
+    start_seconds: int = 30
+    step_seconds: float = 0.15
+
+
+def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> Outcome:
     """Runs a job under the schedule's faults to its end and checks it."""
+    pace = pace or Pace()
     cluster = Cluster(folder)
     cluster.add(schedule.num_ranks)
     command = [
@@ -50,14 +66,15 @@ def run_schedule(schedule: Schedule, folder: Path, gloo_timeout: int = 20) -> Ou
         *("-np", str(schedule.num_ranks), "--network-interfaces", "lo"),
         *("--host-discovery-script", str(cluster.write_script())),
         *python("-m", "tests.chaos.training", str(folder), "--hold"),
+        *("--pause", str(pace.step_seconds)),
         *("--strategy", schedule.strategy, "--global-batch", schedule.global_batch),
         *("--batches-per-commit", str(schedule.batches_per_commit)),
     ]
     environment = {
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout),
-        "HVD_DBS_START_SECONDS": "60",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(pace.gloo_timeout),
+        "HVD_DBS_START_SECONDS": str(pace.start_seconds),
     }
-    with tempfile.TemporaryFile("w+") as output:
+    with (folder / OUTPUT).open("w") as output:
         process = subprocess.Popen(
             command,
             cwd=Path(__file__).resolve().parents[2],
@@ -79,10 +96,7 @@ def run_schedule(schedule: Schedule, folder: Path, gloo_timeout: int = 20) -> Ou
         finally:
             watch.let_go()
             kill_all_of(process)
-        output.seek(0)
-        text = output.read()
-    (folder / "output.txt").write_text(text)
-    outcome = Outcome(list(watch.problems), output=text)
+    outcome = Outcome(list(watch.problems), output=(folder / OUTPUT).read_text())
     events = watch.events()
     outcome.happened = [trace.kind for trace in traces if trace is not None and trace.is_in(events)]
     outcome.num_runs = len({event["run"] for event in events if event["event"] == "begin"})
@@ -122,7 +136,7 @@ class _Trace:
             return bool(later) and all(
                 event["event"] != "end" for event in events if event["pid"] in pids
             )
-        if self.kind in ("stop for 5 s", "slow to a tenth"):
+        if self.kind in SLOW_KINDS:
             return any(event in later for event in own)
         return bool(later) and all(event["event"] != "end" for event in own)
 
@@ -134,29 +148,31 @@ def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
     alive = [begin for begin in ranks if is_alive(begin["pid"])]
     if fault.kind == "add a host":
         return _Trace(fault.kind, host=cluster.add()[0])
-    if not alive:
+    if fault.kind == "kill rank 0":
+        victims = [begin for begin in alive if begin["rank"] == 0] or alive
+    elif fault.kind in ("kill another", UNTIL_NAMED):
+        victims = [begin for begin in alive if begin["rank"] > 0]
+    else:
+        victims = alive
+    if not victims:
         return None
-    victim = alive[int(fault.choice * len(alive))]
-    if fault.kind in ("stop for 5 s", "slow to a tenth"):
-        watch.slow_down(victim["pid"], stop_once if "stop" in fault.kind else stop_and_go)
+    victim = victims[int(fault.choice * len(victims))]
+    if fault.kind in SLOW_KINDS:
+        watch.slow_down(victim, fault.kind)
         return _Trace(fault.kind, victim["pid"])
     if len(alive) == 1:
         return None
     if fault.kind == "remove a host":
         cluster.remove(victim["host"])
         return _Trace(fault.kind, host=victim["host"])
-    if fault.kind in ("kill rank 0", "kill another"):
-        is_first = fault.kind == "kill rank 0"
-        wanted = [begin for begin in alive if (begin["rank"] == 0) == is_first] or alive
-        victim = wanted[int(fault.choice * len(wanted))]
+    if fault.kind == "raise an exception":
+        (cluster.folder / f"raise.{victim['pid']}").touch()
+    else:
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim["pid"], signal.SIGKILL)
-    else:
-        (cluster.folder / f"raise.{victim['pid']}").touch()
     if fault.replace:
         cluster.add()
-    kinds = {True: "kill rank 0", False: "kill another"}
-    kind = kinds[victim["rank"] == 0] if "kill" in fault.kind else fault.kind
+    kind = "kill another" if fault.kind == "kill rank 0" and victim["rank"] > 0 else fault.kind
     return _Trace(kind, victim["pid"])
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.schedule import HOST_WITHOUT_LIBRARY, UNTIL_NAMED, WARN_SECONDS
+
 # Horovod takes each of these names of this machine for a host of its own.
-HOST_NAMES = ("localhost", "127.0.0.1", "127.1", "127.0.1", "0x7f.1", "0177.1", "0x7f.0.1")
+HOST_NAMES = (
+    "localhost",
+    "127.0.0.1",
+    HOST_WITHOUT_LIBRARY,
+    "127.0.1",
+    "0x7f.1",
+    "0177.1",
+    "0x7f.0.1",
+)
 
 MOST_SILENCE = 150.0
 """Seconds without a step, in which a job counts as hanging. A lost rank costs the others at most
@@ -58,6 +68,10 @@ class Cluster:
         temporary = self.folder / "hosts.new"
         temporary.write_text("".join(f"{host}:1\n" for host in self.hosts))
         temporary.replace(self.folder / "hosts")
+
+
+OUTPUT = "output.txt"
+"""What the job prints, in its folder."""
 
 
 class Watch:
@@ -116,9 +130,14 @@ class Watch:
             self._look()
             time.sleep(0.1)
 
-    def slow_down(self, pid: int, how: Callable[[int, threading.Event], None]) -> None:
+    def slow_down(self, victim: dict[str, Any], kind: str) -> None:
         """Stops and continues a process in a thread of its own."""
-        thread = threading.Thread(target=how, args=(pid, self._over))
+        hows = {
+            "stop for 5 s": _stop_once,
+            "slow to a tenth": _stop_and_go,
+            UNTIL_NAMED: self._stop_until_named,
+        }
+        thread = threading.Thread(target=hows[kind], args=(victim["pid"], self._over))
         self._threads.append(thread)
         thread.start()
 
@@ -127,6 +146,20 @@ class Watch:
         self._over.set()
         for thread in self._threads:
             thread.join()
+
+    def _stop_until_named(self, pid: int, over: threading.Event) -> None:
+        """Rank 0 says who it is, and what it was doing."""
+        said = re.compile(
+            rf"rank \d \(host \S+, process {pid}\) has made no progress for \d+ s. "
+            rf"Last finished step: epoch \d, step \d+. It has been silent .* Before, it was "
+        )
+        os.kill(pid, signal.SIGSTOP)
+        end = time.monotonic() + 10 * WARN_SECONDS
+        while not said.search((self._folder / OUTPUT).read_text()):
+            if over.wait(0.1) or time.monotonic() > end:
+                self.problems.append(f"nobody said that process {pid} was stopped")
+                break
+        os.kill(pid, signal.SIGCONT)
 
     def _look(self) -> None:
         # Each step is noted by all ranks; the most notes of one process per run are the steps.
@@ -150,14 +183,14 @@ class Watch:
             self.problems.append(f"no step for {MOST_SILENCE:.0f} s, after {num_steps} of them")
 
 
-def stop_once(pid: int, over: threading.Event) -> None:
+def _stop_once(pid: int, over: threading.Event) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
         over.wait(5.0)
         os.kill(pid, signal.SIGCONT)
 
 
-def stop_and_go(pid: int, over: threading.Event) -> None:
+def _stop_and_go(pid: int, over: threading.Event) -> None:
     with contextlib.suppress(ProcessLookupError):
         while not over.wait(0.01):
             os.kill(pid, signal.SIGSTOP)

@@ -16,6 +16,9 @@ HOLD = (NUM_EPOCHS - 1, 4)
 WARN_SECONDS = 2.0
 """After how long without progress a rank is named."""
 
+HOST_WITHOUT_LIBRARY = "127.1"
+"""Ranks on it do not use the native library, so that the others have to go on without it too."""
+
 KINDS = (
     "kill another",
     "kill rank 0",
@@ -26,6 +29,11 @@ KINDS = (
     "slow to a tenth",
 )
 
+UNTIL_NAMED = "stop until named"
+"""Until the watchdog has said which rank is stopped; no part of random schedules."""
+
+SLOW_KINDS = ("stop for 5 s", "slow to a tenth", UNTIL_NAMED)
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -33,7 +41,7 @@ class Fault:
 
     Attributes:
         step: Steps that have been taken when it comes, those taken again included.
-        kind: One of `KINDS`.
+        kind: One of `KINDS`, or `UNTIL_NAMED`.
         pause_seconds: Waited after the steps, so that a fault can hit a job that is in recovery.
         replace: Whether a host that is lost is replaced by another one.
         choice: Which rank or host, a number from 0 to 1.
@@ -74,9 +82,9 @@ def make_schedule(seed: int) -> Schedule:
         seed: Any number.
     """
     source = random.Random(seed)
-    num_ranks = source.choice([2, 3])
     kinds = [KINDS[seed % len(KINDS)]]  # As many seeds as kinds have them all.
     kinds += source.choices(KINDS, k=source.choice([0, 1, 1, 2]))
+    num_ranks = 3 if len(kinds) > 1 else source.choice([2, 3])  # Somebody has to be left.
     steps = sorted(source.randrange(3, NUM_STEPS * 3 // 4) for _ in kinds)
     if len(kinds) > 1 and source.random() < 0.5:
         steps[1] = steps[0]  # In a row.

@@ -23,7 +23,13 @@ from sklearn.datasets import load_digits
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.tensorflow import broadcast_object
-from tests.chaos.schedule import GLOBAL_BATCH_SIZE, HOLD, NUM_EPOCHS, WARN_SECONDS
+from tests.chaos.schedule import (
+    GLOBAL_BATCH_SIZE,
+    HOLD,
+    HOST_WITHOUT_LIBRARY,
+    NUM_EPOCHS,
+    WARN_SECONDS,
+)
 
 
 class Notebook:
@@ -123,7 +129,10 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
     notebook = Notebook(options.folder)
-    notebook.write("start", host=os.environ.get("HOROVOD_HOSTNAME", "alone"))
+    host = os.environ.get("HOROVOD_HOSTNAME", "alone")
+    notebook.write("start", host=host)
+    if host == HOST_WITHOUT_LIBRARY:
+        os.environ["HVD_DBS_NATIVE"] = "0"
 
     hvd.init()
     keras.utils.set_random_seed(1)

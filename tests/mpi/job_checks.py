@@ -15,13 +15,17 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from horovod.common.exceptions import HorovodInternalError
 
 import hvd_dbs.keras as hvd
+import hvd_dbs.tensorflow.elastic as tf_elastic
 from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster import rendezvous
 from hvd_dbs.ops.step_clock import StepTimes
+from hvd_dbs.tensorflow import DistributedGradientTape
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -201,6 +205,45 @@ def check_nobody_leaves_a_fit_while_another_has_an_exchange_under_way():
     fit(net, balancer, balancer.dataset(images(64), shuffle_seed=SEED), 1, callbacks=[Late()])
     rows = hvd_collective().allgather(np.array([begun, time.monotonic()]))
     assert rows[:, 1].min() > rows[0, 0]  # One host, one clock.
+
+
+def check_a_loop_of_ones_own_goes_on_from_the_latest_commit_of_any_rank():
+    """Ranks are lost behind some of the steps; the last rank has made one commit more by then."""
+    rank, size = hvd.rank(), hvd.size()
+    rows, starts = 2.0 + np.arange(size), np.array([1.0, -2.0], np.float32)
+    weights = tf.Variable(starts + rank)  # Those of rank 0 are everybody's before the first step.
+    velocity = tf.Variable(tf.zeros_like(weights))
+    state = tf_elastic.TensorFlowState([weights, velocity], step=0)
+    taken = []
+
+    @tf_elastic.run
+    def train(state):
+        while state.step < 8:
+            with DistributedGradientTape(tf.GradientTape(), weight=rows[rank]) as tape:
+                loss = (1.0 + rank) * tf.reduce_sum(weights**2)
+            velocity.assign(0.9 * velocity + tape.gradient(loss, [weights])[0])
+            weights.assign_sub(0.05 * velocity)
+            state.step += 1
+            taken.append(state.step)
+            if len(taken) in (3, 6):
+                if rank == size - 1 and len(taken) == 3:
+                    state.save()
+                raise HorovodInternalError("a rank is gone")
+            if state.step % 2 == 0:
+                state.commit()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendezvous, "rejoin", lambda: None)
+        train(state)
+    # The commit of step 3 holds for all; step 6 is taken again, from the commit of step 4.
+    assert taken == [1, 2, 3, 4, 5, 6, 5, 6, 7, 8]
+    v, w = 0.0, starts.astype(float)
+    for _ in range(8):
+        v = 0.9 * v + 2.0 * w * np.dot(rows, 1.0 + np.arange(size)) / rows.sum()
+        w = w - 0.05 * v
+    np.testing.assert_allclose(weights.numpy(), w, rtol=1e-4)
+    everywhere = hvd_collective().allgather(np.append(weights.numpy(), velocity.numpy()))
+    np.testing.assert_array_equal(everywhere, everywhere[[0] * size])
 
 
 def check_parts_that_do_not_belong_together_are_an_error():

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.ops import native
 from hvd_dbs.sampling import EpochOrder, step_batch_sizes
 from tests.mpi.problems import (
     SEED,
@@ -158,6 +159,22 @@ def check_records_in_files_equal_one_process():
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
     for name, values in expected_history.items():
         np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+
+
+def check_a_rank_without_the_native_library_learns_the_same_as_the_others():
+    """It reads and packs by NumPy and TensorFlow, and so do all where they must do alike."""
+    if hvd.size() == 1 or native.library() is None:
+        pytest.skip("needs two kinds of ranks")
+    library = native.library()
+    with pytest.MonkeyPatch.context() as patch:
+        if hvd.rank() == hvd.size() - 1:
+            patch.setenv("HVD_DBS_NATIVE", "0")
+            assert native.library() is None
+        native.forget_agreement()
+        check_records_in_files_equal_one_process()
+        assert native.agreed() is None
+    native.forget_agreement()
+    assert native.agreed() is library
 
 
 def check_files_that_one_rank_cannot_read_are_an_error_of_all():

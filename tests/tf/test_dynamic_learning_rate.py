@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import hvd_dbs.keras as hvd
 from hvd_dbs.balancing.ramps import Ramp
 from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate
+from tests.mpi.problems import SEED, compile_model, fit, flat, images, model, published_run, sgd
 
 MOMENTUM, RATE = 0.9, 0.1
 
@@ -222,3 +224,33 @@ def test_a_schedule_object_and_an_assigned_rate_are_multiplied():
     expected = 1 - np.sum((rates * multipliers)[:, None] * gradients(30), axis=0)
     np.testing.assert_allclose(result, expected, rtol=2e-5)
     assert float(training.optimizer.learning_rate) == pytest.approx(0.01)
+
+
+def test_keras_own_callbacks_set_the_rate_below_the_ramp():
+    """Each in a fit whose batch grows behind its first epoch: 6 steps, then 3 an epoch."""
+    rates = [0.05, 0.05, 0.025, 0.0125]
+    multipliers = [1.0] * 6 + [Ramp(1.0, 2.0).multiplier(i) for i in range(9)]
+    hvd.init()
+    expected = published_run(model(), images(48), [8, 16, 16, 16], multipliers, rates)
+    setters = (
+        # Nothing is ever so much better than the first epoch.
+        keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * (0.5 if epoch > 1 else 1)),
+    )
+    for setter in setters:
+        balancer = hvd.Balancer(8, "even")
+
+        class Grow(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None, balancer=balancer):
+                if epoch == 0:
+                    balancer.resize(16)
+
+        net = model()
+        compile_model(net, sgd(balancer))
+        dynamic = hvd.callbacks.DynamicLearningRateCallback(balancer)
+        dataset = balancer.dataset(images(48), shuffle_seed=SEED)
+        logs = fit(net, balancer, dataset, 4, [dynamic, Grow(), setter]).history
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+        ends = [multipliers[5], *multipliers[8::3]]
+        assert logs["learning_rate_multiplier"] == ends
+        np.testing.assert_allclose(logs["learning_rate"], rates)

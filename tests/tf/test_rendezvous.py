@@ -11,17 +11,23 @@ from horovod.runner.http.http_server import RendezvousServer
 from hvd_dbs.cluster import rendezvous
 
 
-@pytest.fixture
-def store(monkeypatch):
+@pytest.fixture(scope="module")
+def server():
+    """The launcher's; half a second is what it takes to stop."""
     server = RendezvousServer()
     port = server.start()
-    server.init([])
+    yield server, port
+    server.stop()
+
+
+@pytest.fixture
+def store(monkeypatch, server):
+    server, port = server
+    server.init([])  # Empty again.
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(port))
-    monkeypatch.setenv(rendezvous.START_VARIABLE, "0.5")
-    monkeypatch.setattr(rendezvous, "_SILENT_SECONDS", 0.3)
-    yield
-    server.stop()
+    monkeypatch.setenv(rendezvous.START_VARIABLE, "0.3")
+    monkeypatch.setattr(rendezvous, "_SILENT_SECONDS", 0.2)
 
 
 def meeting(rank, size):
