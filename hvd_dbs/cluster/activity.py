@@ -29,13 +29,16 @@ class Activity:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         fits = [frame for frame in _stack(self._thread) if _is_fit(frame)]
-        self._fit = fits[0].f_code if fits else None
+        # The call itself: an elastic job goes on in another call of the same function.
+        self._fit = fits[0] if fits else None
+        self._is_over = False
 
     @property
     def is_over(self) -> bool:
         """Whether the thread has left `fit`, by an exception for example."""
-        stack = _stack(self._thread)
-        return self._fit is not None and not any(frame.f_code is self._fit for frame in stack)
+        if self._fit is not None and not any(frame is self._fit for frame in _stack(self._thread)):
+            self._fit, self._is_over = None, True  # A call that is kept keeps all it has used.
+        return self._is_over
 
     def describe(self, in_collective: bool) -> str:
         """What the thread is doing, to be read behind "it is".

@@ -197,20 +197,10 @@ class HorovodCollective(Collective):
 
     def __init__(self, name: str) -> None:
         import horovod.tensorflow as hvd
-        import tensorflow as tf
 
-        # Called eagerly, all of Horovod's operations of a kind have one name, and no two may be
-        # under way at once, of ours and of the user's; in a function each has its own.
-        self._allgather = tf.function(
-            lambda rows: hvd.allgather(rows, name=f"hvd_dbs.{name}.allgather"),
-            autograph=False,
-            reduce_retracing=True,
-        )
-        self._broadcast = tf.function(
-            lambda row: hvd.broadcast(row, root_rank=0, name=f"hvd_dbs.{name}.broadcast"),
-            autograph=False,
-            reduce_retracing=True,
-        )
+        self._allgather = lambda rows: hvd.allgather(rows, name=f"hvd_dbs.{name}.allgather")
+        self._broadcast = lambda row: hvd.broadcast(row, 0, name=f"hvd_dbs.{name}.broadcast")
+        self._functions: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hvd_dbs collective")
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
@@ -226,8 +216,18 @@ class HorovodCollective(Collective):
         return self._start(self._broadcast, row)
 
     def _start(self, operation: Callable[[Any], Any], row: NDArray[Any]) -> Pending:
+        import tensorflow as tf
+
+        # Called eagerly, all of Horovod's operations of a kind have one name, and no two may be
+        # under way at once, of ours and of the user's; in a function each has its own. A function
+        # of several types would be traced again and again, with a warning.
         sent = np.array(row)
-        return self._thread.submit(lambda: np.array(operation(sent)))
+        key = (operation, sent.dtype, sent.ndim)
+        if key not in self._functions:
+            spec = tf.TensorSpec([None] * sent.ndim, sent.dtype)
+            self._functions[key] = tf.function(operation, [spec], autograph=False)
+        function = self._functions[key]
+        return self._thread.submit(lambda: np.array(function(sent)))
 
     def close(self) -> None:
         """The operation under way ends when Horovod shuts down; those behind it are dropped."""

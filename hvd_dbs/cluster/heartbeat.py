@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from hvd_dbs.cluster.frozen_process import end_if_here, host_of, own_process
 from hvd_dbs.cluster.standstill import ENDED, Finding, SignOfLife, Standstill
 
 _LOGGER = logging.getLogger(__name__)
@@ -35,11 +36,13 @@ class Meeting:
         addresses: IPv4 addresses of its host, the likeliest first.
         port: UDP port.
         secret: What every datagram has to hold.
+        process: Rank 0's process, for who has to end it.
     """
 
     addresses: list[str]
     port: int
     secret: str
+    process: str = ""
 
     def to_json(self) -> str:
         """As text for the other ranks."""
@@ -72,11 +75,14 @@ class Listener:
         addresses = ["127.0.0.1"] if one_host else _addresses()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((addresses[0] if len(addresses) == 1 else "", 0))
-        self.meeting = Meeting(addresses, self._socket.getsockname()[1], secrets.token_hex(8))
+        self.meeting = Meeting(
+            addresses, self._socket.getsockname()[1], secrets.token_hex(8), own_process()
+        )
         self._standstill = standstill
         self._own_sign = own_sign
         self._end_process = end_process
         self._to_end: set[int] = set()
+        self._to_kill: set[str] = set()
         self._next_look = 0.0
         self._thread = _Repeated("hvd_dbs watchdog", self._listen)
 
@@ -116,7 +122,9 @@ class Listener:
         if message is None:
             return []
         sign = SignOfLife(**message["sign"])
-        answer = {"secret": self.meeting.secret, "end": sign.rank in self._to_end}
+        neighbours = [one for one in self._to_kill if host_of(one) == host_of(sign.process)]
+        end = sign.rank in self._to_end
+        answer = {"secret": self.meeting.secret, "end": end, "kill": neighbours}
         self._socket.sendto(json.dumps(answer).encode(), sender)
         return self._standstill.note(sign, time.monotonic())
 
@@ -125,10 +133,19 @@ class Listener:
             level = logging.INFO if finding.is_over else logging.WARNING
             _LOGGER.log(level, "%s", finding.text)
             if finding.abort:
-                self._to_end.add(finding.rank)
-                # Who is silent cannot end itself: without rank 0 the launcher ends the job.
-                if finding.silent or finding.rank == 0:
-                    self._end_process(1)
+                self._end(finding)
+
+    def _end(self, finding: Finding) -> None:
+        self._to_end.add(finding.rank)
+        if finding.rank == 0:
+            self._end_process(1)
+        elif finding.silent and not end_if_here(finding.process):
+            # Who is silent cannot end itself, but another rank on its host can do that.
+            host = host_of(finding.process)
+            if host and self._standstill.ranks_on(lambda other: host_of(other) == host):
+                self._to_kill.add(finding.process)
+            else:  # Without rank 0 the launcher ends the job.
+                self._end_process(1)
 
 
 class Beater:
@@ -139,6 +156,8 @@ class Beater:
         sign: This rank's sign of life; None once it is not training any more.
         period: Seconds between two signs.
         patience: Seconds without an answer after which this rank says that rank 0 is silent.
+        abort_seconds: Seconds after which rank 0 is killed by a rank on its host; where there is
+            none, other ranks end themselves after twice as long. None: never.
         end_process: What ends this process, if rank 0 says so.
     """
 
@@ -148,8 +167,10 @@ class Beater:
         sign: Callable[[], SignOfLife | None],
         period: float,
         patience: float,
+        abort_seconds: float | None = None,
         end_process: Callable[[int], Any] = os._exit,
     ) -> None:
+        self._abort_seconds = float("inf") if abort_seconds is None else abort_seconds
         self._meeting = meeting
         self._sign = sign
         self._period = period
@@ -186,24 +207,30 @@ class Beater:
             if answer is not None:
                 self._addresses = [sender[0]]
                 self._answered, self._warned = time.monotonic(), False
+                for process in answer["kill"]:
+                    end_if_here(process)
                 if answer["end"]:
                     _LOGGER.error("rank 0 ends this rank: it has made no progress for too long.")
                     self._end_process(1)
         except (TimeoutError, OSError):
             self._addresses = list(self._meeting.addresses)
-        silent = time.monotonic() - self._answered
-        if silent > self._patience and not self._warned:
-            self._warned = True
-            _LOGGER.warning(
-                "rank 0 (%s, port %d) has not answered rank %d for %.0f s: frozen, dead or out of "
-                "reach.",
-                ", ".join(self._meeting.addresses),
-                self._meeting.port,
-                sign.rank,
-                silent,
-            )
+        self._judge_rank_0(time.monotonic() - self._answered, sign.rank)
         self._thread.wait(self._period - (time.monotonic() - begin))
         return True
+
+    def _judge_rank_0(self, silent: float, rank: int) -> None:
+        text = (
+            f"rank 0 ({', '.join(self._meeting.addresses)}, port {self._meeting.port}) has not "
+            f"answered rank {rank} for {silent:.0f} s: frozen, dead or out of reach."
+        )
+        if silent > self._patience and not self._warned:
+            self._warned = True
+            _LOGGER.warning("%s", text)
+        if silent > self._abort_seconds and end_if_here(self._meeting.process):
+            _LOGGER.error("%s It is ended.", text)
+        elif silent > 2 * self._abort_seconds:
+            _LOGGER.error("%s Rank %d ends for that.", text, rank)
+            self._end_process(1)
 
     def _send(self, sign: SignOfLife) -> None:
         message = json.dumps({"secret": self._meeting.secret, "sign": asdict(sign)})

@@ -8,11 +8,14 @@ on the launcher's key-value store, and connect when all of them are seen alive a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -90,12 +93,36 @@ def _meet_anew() -> _Slot:
     while True:
         host, local_rank = os.environ["HOROVOD_HOSTNAME"], os.environ["HOROVOD_LOCAL_RANK"]
         # Answered when each rank has asked or is known to be dead.
-        slot = _Slot(*map(int, (_get("rank_and_size", f"{host}:{local_rank}") or "-1").split(",")))
+        with _patience():
+            answer = _get("rank_and_size", f"{host}:{local_rank}")
+        slot = _Slot(*map(int, (answer or "-1").split(",")))
         if slot.rank < 0:
             _LOGGER.warning("%s, slot %s, is no part of the job any more.", host, local_rank)
             raise SystemExit(0)
         if _Meeting(slot).held():
             return slot
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Says what the launcher is waiting for, where it takes long."""
+    seconds = 2 * float(os.environ.get(START_VARIABLE, _START_SECONDS))
+    said = threading.Timer(
+        seconds,
+        _LOGGER.warning,
+        [
+            "the launcher has had no place for this rank for %.0f s: it waits until each process "
+            "of the job has asked for one or has ended. One of them is frozen, or starts very "
+            "slowly; kill it, and the others go on.",
+            seconds,
+        ],
+    )
+    said.daemon = True
+    said.start()
+    try:
+        yield
+    finally:
+        said.cancel()
 
 
 class _Meeting:

@@ -5,6 +5,7 @@ No clock and no network here: `heartbeat` carries the signs of life, a caller te
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 WAITING = "waiting for others"
@@ -24,6 +25,7 @@ class SignOfLife:
         progress: A number that grows with everything that it finishes.
         last_step: The last training step that it finished, as text.
         doing: What it is doing; `WAITING` and `ENDED` are known here, all else is text.
+        process: Its process, for who has to end it.
     """
 
     rank: int
@@ -31,6 +33,7 @@ class SignOfLife:
     progress: int
     last_step: str
     doing: str
+    process: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Finding:
         is_over: Whether it goes on again.
         abort: Whether it has to be ended.
         silent: Whether it cannot be told so.
+        process: Its process.
     """
 
     rank: int
@@ -50,13 +54,15 @@ class Finding:
     is_over: bool = False
     abort: bool = False
     silent: bool = False
+    process: str = ""
 
 
 @dataclass
 class _Known:
     sign: SignOfLife
     seen: float
-    since: float
+    since: float  # Its last progress.
+    held_up: float  # Since when it has kept others waiting, as far as it is known.
     warned: bool = False
     aborted: bool = False
 
@@ -85,7 +91,7 @@ class Standstill:
         """Takes up a sign of life; a finding if a rank that was named goes on."""
         known = self._ranks.get(sign.rank)
         if known is None:
-            self._ranks[sign.rank] = _Known(sign, now, now)
+            self._ranks[sign.rank] = _Known(sign, now, now, now)
             return []
         findings = []
         if sign.progress != known.sign.progress:
@@ -93,6 +99,8 @@ class Standstill:
                 text = f"{_name(sign)} goes on after {now - known.since:.0f} s."
                 findings.append(Finding(sign.rank, text, is_over=True))
             known.since, known.warned, known.aborted = now, False, False
+        if known.since == now or known.sign.doing == WAITING:
+            known.held_up = now
         known.sign, known.seen = sign, now
         return findings
 
@@ -101,7 +109,7 @@ class Standstill:
         for rank in range(self.size):
             if rank not in self._ranks:
                 sign = SignOfLife(rank, "never heard of", -1, "none", "unknown")
-                self._ranks[rank] = _Known(sign, self.begin, self.begin)
+                self._ranks[rank] = _Known(sign, self.begin, self.begin, self.begin)
         if now - self._judged > _SILENT_PERIODS * self.period:
             for known in self._ranks.values():  # Who judges was frozen: nobody else was silent.
                 known.seen = now
@@ -116,13 +124,21 @@ class Standstill:
             for rank, known in self._ranks.items()
             if rank not in waiting and (known.sign.doing != ENDED or waiting)
         ]
-        guilty = [known for known in guilty if now - known.since >= self.warn_seconds]
+        guilty = [known for known in guilty if now - known.held_up >= self.warn_seconds]
         if not guilty and len(waiting) == self.size:
             return self._all_wait(now)
         return [finding for known in guilty for finding in self._found(known, now, sorted(waiting))]
 
+    def ranks_on(self, is_on: Callable[[str], bool]) -> list[int]:
+        """Ranks other than 0 that are heard of, and whose process is where it is asked for."""
+        return [
+            rank
+            for rank, known in self._ranks.items()
+            if rank and known.sign.process and is_on(known.sign.process) and not known.aborted
+        ]
+
     def _found(self, known: _Known, now: float, waiting: list[int]) -> list[Finding]:
-        sign, seconds = known.sign, now - known.since
+        sign, seconds = known.sign, now - known.held_up
         silent = self._is_silent(known, now)
         doing = f"It is {sign.doing}."
         if silent:
@@ -140,7 +156,7 @@ class Standstill:
         if self._is_time_to_abort(seconds) and not known.aborted:
             known.aborted = True
             text = f"{text} It is ended, after {self.abort_seconds:g} s."
-            findings.append(Finding(sign.rank, text, abort=True, silent=silent))
+            findings.append(Finding(sign.rank, text, False, True, silent, sign.process))
         return findings
 
     def _all_wait(self, now: float) -> list[Finding]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.schedule import HOST_WITHOUT_LIBRARY, UNTIL_NAMED, WARN_SECONDS
+from tests.chaos.schedule import FREEZE, HOST_WITHOUT_LIBRARY, UNTIL_NAMED, WARN_SECONDS
 
 # Horovod takes each of these names of this machine for a host of its own.
 HOST_NAMES = (
@@ -136,6 +136,7 @@ class Watch:
             "stop for 5 s": _stop_once,
             "slow to a tenth": _stop_and_go,
             UNTIL_NAMED: self._stop_until_named,
+            FREEZE: lambda pid, over: os.kill(pid, signal.SIGSTOP),
         }
         thread = threading.Thread(target=hows[kind], args=(victim["pid"], self._over))
         self._threads.append(thread)

@@ -24,6 +24,7 @@ from sklearn.datasets import load_digits
 import hvd_dbs.keras as hvd
 from hvd_dbs.tensorflow import broadcast_object
 from tests.chaos.schedule import (
+    ABORT_SECONDS,
     GLOBAL_BATCH_SIZE,
     HOLD,
     HOST_WITHOUT_LIBRARY,
@@ -170,7 +171,7 @@ def main() -> None:
                 hvd.callbacks.MetricAverageCallback(),
                 hvd.callbacks.DynamicBatchSizeCallback(balancer),
                 hvd.callbacks.DynamicLearningRateCallback(balancer),
-                hvd.callbacks.ProgressWatchdogCallback(balancer, warn_seconds=WARN_SECONDS),
+                hvd.callbacks.ProgressWatchdogCallback(balancer, WARN_SECONDS, ABORT_SECONDS),
                 hvd.elastic.UpdateBatchStateCallback(state),
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, options.batches_per_commit),

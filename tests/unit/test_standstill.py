@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
+from hvd_dbs.cluster import heartbeat
 from hvd_dbs.cluster.activity import Activity
+from hvd_dbs.cluster.frozen_process import end_if_here, own_process
 from hvd_dbs.cluster.heartbeat import Beater, Listener, Meeting
 from hvd_dbs.cluster.standstill import ENDED, WAITING, SignOfLife, Standstill
 
@@ -76,7 +81,9 @@ def test_a_frozen_judge_accuses_nobody():
     standstill = job()
     assert hear(standstill, [WAITING] * 3, range(5)) == []
     standstill.note(sign(0, "in a callback"), 40.0)
-    assert [finding.rank for finding in standstill.judge(40.0)] == [0]
+    assert standstill.judge(40.0) == []
+    found = hear(standstill, ["in a callback", WAITING, WAITING], range(41, 65))
+    assert [finding.rank for finding in found] == [0]
 
 
 def test_a_rank_that_was_never_heard_of_is_named():
@@ -133,7 +140,11 @@ def threads(ended):
     )
     meeting = Meeting.from_json(listener.meeting.to_json())
     beater = Beater(
-        meeting, lambda: sign(1, doing[1]), 0.02, 0.3, lambda code: ended.append((1, code))
+        meeting,
+        lambda: sign(1, doing[1]),
+        0.02,
+        0.3,
+        end_process=lambda code: ended.append((1, code)),
     )
     yield listener, beater, doing
     beater.stop()
@@ -159,10 +170,59 @@ def test_rank_0_ends_the_job_where_a_rank_is_silent(threads, ended, caplog):
     assert "never heard of" in caplog.text
 
 
+def test_a_frozen_process_of_this_host_is_killed(threads, ended):
+    listener, _, _ = threads
+    with subprocess.Popen(["sleep", "60"]) as frozen:
+        frozen.send_signal(signal.SIGSTOP)
+        started = psutil.Process(frozen.pid).create_time()
+        name = f"{own_process().split('/')[0]}/{frozen.pid}/"
+        assert not end_if_here(f"{name}{started + 9}")  # Its number was another one's before.
+        assert not end_if_here(f"elsewhere/{frozen.pid}/{started}")
+        listener._standstill.note(replace(sign(1), process=f"{name}{started}"), time.monotonic())
+        listener.start()
+        assert frozen.wait(20) == -signal.SIGKILL
+    assert not ended  # The launcher sees to it.
+
+
+def test_a_frozen_process_is_killed_by_a_rank_on_its_host(threads, ended, monkeypatch):
+    listener, beater, _ = threads
+    listener._standstill.size = 3
+    frozen = replace(sign(2), process="elsewhere/2/0.0")
+    listener._standstill.note(frozen, time.monotonic())
+    beater._sign = lambda: replace(sign(1), process="elsewhere/1/0.0")
+    killed = []
+    monkeypatch.setattr(heartbeat, "end_if_here", killed.append)
+    listener.start()
+    beater.start()
+    wait_for(lambda: len(killed) > 1)
+    assert set(killed) == {frozen.process}  # By rank 0, in vain, and then by rank 1.
+    assert not ended
+
+
 def test_others_say_when_rank_0_is_silent(threads, caplog):
     _, beater, _ = threads
     beater.start()
     wait_for(lambda: "has not answered rank 1" in caplog.text)
+
+
+def test_a_silent_rank_0_is_killed_by_a_rank_on_its_host(threads, ended, monkeypatch):
+    _, beater, _ = threads
+    killed = []
+    monkeypatch.setattr(heartbeat, "end_if_here", killed.append)
+    beater._abort_seconds = 0.1
+    beater.start()
+    wait_for(lambda: ended)  # The patched one kills nothing, so this rank ends itself.
+    beater.stop()  # Before the patch ends: rank 0's process is this one.
+    assert set(killed) == {own_process()}
+    assert set(ended) == {(1, 1)}
+
+
+def test_who_has_waited_long_is_given_its_time():
+    standstill = job()
+    assert hear(standstill, [WAITING, WAITING, "saving"], range(19)) == []
+    assert hear(standstill, [WAITING, "saving", WAITING], range(19, 38)) == []
+    found = hear(standstill, [WAITING, "saving", WAITING], range(38, 50))
+    assert [finding.rank for finding in found] == [1]
 
 
 def test_foreign_datagrams_are_ignored(threads, ended):
@@ -197,3 +257,14 @@ def test_what_a_thread_does():
     finally:
         go_on.set()
         thread.join()
+
+
+def test_another_fit_is_not_the_one_that_is_watched():
+    """An elastic job goes on in another call of `fit`, from the same place."""
+    names = {}
+    exec(compile("def fit(inside): return inside()", "/keras/trainer.py", "exec"), names)
+    fit = names["fit"]
+    assert not fit(lambda: Activity().is_over)
+    first = fit(Activity)
+    assert fit(lambda: first.is_over)
+    assert first._fit is None

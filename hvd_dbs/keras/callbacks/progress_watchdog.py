@@ -12,6 +12,7 @@ import keras
 
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.activity import Activity
+from hvd_dbs.cluster.frozen_process import own_process
 from hvd_dbs.cluster.heartbeat import Beater, Listener, Meeting
 from hvd_dbs.cluster.standstill import SignOfLife, Standstill
 
@@ -33,9 +34,10 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         balancer: The balancer of the training.
         warn_seconds: After how long without progress a rank is named. Horovod's own warning
             comes after 60 s.
-        abort_seconds: After how long it ends itself, or, where it is silent, rank 0 does, so that
-            the launcher ends the job (an elastic job goes on without it); None: never. Should be
-            longer than the first step and any validation or saving take.
+        abort_seconds: After how long it ends itself, or, where it is silent, is killed by another
+            rank on its host (rank 0 ends itself where there is none), so that the launcher ends the
+            job, and an elastic job goes on without it; None: never. Should be longer than the first
+            step and any validation or saving take.
 
     Raises:
         ValueError: If a number of seconds is not positive; on all ranks when training begins, if
@@ -55,6 +57,7 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         self._warn_seconds = warn_seconds
         self._abort_seconds = abort_seconds
         self._place = f"host {socket.gethostname()}, process {os.getpid()}"
+        self._process = own_process()
         self._progress = 0
         self._epoch = 0
         self._last_step = "none"
@@ -86,7 +89,13 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
                 _LOGGER.warning("nobody watches over progress: %r", error)
             return
         if self._watch is None:
-            self._watch = Beater(Meeting.from_json(meeting), self._sign, period, self._warn_seconds)
+            self._watch = Beater(
+                Meeting.from_json(meeting),
+                self._sign,
+                period,
+                self._warn_seconds,
+                self._abort_seconds,
+            )
         self._watch.start()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -121,7 +130,12 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
             return None
         doing = self._activity.describe(in_collective=self._balancer.clock.waits_for_others)
         return SignOfLife(
-            self._balancer.rank, self._place, self._progress, self._last_step, doing[:500]
+            self._balancer.rank,
+            self._place,
+            self._progress,
+            self._last_step,
+            doing[:500],
+            self._process,
         )
 
     def _stop(self) -> None:
