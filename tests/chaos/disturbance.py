@@ -17,7 +17,15 @@ import numpy as np
 
 from tests.chaos import history
 from tests.chaos.job import OUTPUT, Cluster, Watch, is_alive
-from tests.chaos.schedule import NUM_EPOCHS, NUM_SAMPLES, SLOW_KINDS, UNTIL_NAMED, Fault, Schedule
+from tests.chaos.schedule import (
+    FREEZE,
+    NUM_EPOCHS,
+    NUM_SAMPLES,
+    SLOW_KINDS,
+    UNTIL_NAMED,
+    Fault,
+    Schedule,
+)
 from tests.jobs import job_environment, kill_all_of, python, run_job
 
 
@@ -49,11 +57,13 @@ class Pace:
         gloo_timeout: Seconds after which Horovod takes a rank that is silent in a sum for lost.
         start_seconds: Seconds after which ranks do not wait for a new one any longer.
         step_seconds: Least seconds of a step.
+        abort_seconds: Seconds after which the watchdog ends a rank; None: never.
     """
 
     gloo_timeout: int = 20
     start_seconds: int = 30
     step_seconds: float = 0.15
+    abort_seconds: float | None = None
 
 
 def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> Outcome:
@@ -67,6 +77,7 @@ def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> 
         *("--host-discovery-script", str(cluster.write_script())),
         *python("-m", "tests.chaos.training", str(folder), "--hold"),
         *("--pause", str(pace.step_seconds)),
+        *(["--abort-seconds", str(pace.abort_seconds)] if pace.abort_seconds else []),
         *("--strategy", schedule.strategy, "--global-batch", schedule.global_batch),
         *("--batches-per-commit", str(schedule.batches_per_commit)),
     ]
@@ -136,7 +147,7 @@ class _Trace:
             return bool(later) and all(
                 event["event"] != "end" for event in events if event["pid"] in pids
             )
-        if self.kind in SLOW_KINDS:
+        if self.kind in SLOW_KINDS and self.kind != FREEZE:
             return any(event in later for event in own)
         return bool(later) and all(event["event"] != "end" for event in own)
 

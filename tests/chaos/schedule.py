@@ -13,8 +13,8 @@ NUM_STEPS = NUM_EPOCHS * -(-NUM_SAMPLES // GLOBAL_BATCH_SIZE)
 HOLD = (NUM_EPOCHS - 1, 4)
 """Epoch and step at which ranks wait until all faults have come: none may find the job ended."""
 
-WARN_SECONDS, ABORT_SECONDS = 2.0, 15.0
-"""After how long without progress a rank is named, and ended."""
+WARN_SECONDS = 2.0
+"""After how long without progress a rank is named."""
 
 HOST_WITHOUT_LIBRARY = "127.1"
 """Ranks on it do not use the native library, so that the others have to go on without it too."""
@@ -33,7 +33,7 @@ UNTIL_NAMED = "stop until named"
 """Until the watchdog has said which rank is stopped; no part of random schedules."""
 
 FREEZE = "stop for ever"
-"""The watchdog has to end it; no part of random schedules."""
+"""The watchdog has to end it (`Pace.abort_seconds`); no part of random schedules."""
 
 SLOW_KINDS = ("stop for 5 s", "slow to a tenth", UNTIL_NAMED, FREEZE)
 

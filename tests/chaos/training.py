@@ -24,7 +24,6 @@ from sklearn.datasets import load_digits
 import hvd_dbs.keras as hvd
 from hvd_dbs.tensorflow import broadcast_object
 from tests.chaos.schedule import (
-    ABORT_SECONDS,
     GLOBAL_BATCH_SIZE,
     HOLD,
     HOST_WITHOUT_LIBRARY,
@@ -125,6 +124,7 @@ def main() -> None:
     parser.add_argument("--global-batch", default="constant")
     parser.add_argument("--batches-per-commit", type=int, default=1)
     parser.add_argument("--pause", type=float, default=0.15)
+    parser.add_argument("--abort-seconds", type=float)
     parser.add_argument("--hold", action="store_true", help="do not end before the faults have")
     options = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(message)s")
@@ -171,7 +171,9 @@ def main() -> None:
                 hvd.callbacks.MetricAverageCallback(),
                 hvd.callbacks.DynamicBatchSizeCallback(balancer),
                 hvd.callbacks.DynamicLearningRateCallback(balancer),
-                hvd.callbacks.ProgressWatchdogCallback(balancer, WARN_SECONDS, ABORT_SECONDS),
+                hvd.callbacks.ProgressWatchdogCallback(
+                    balancer, WARN_SECONDS, options.abort_seconds
+                ),
                 hvd.elastic.UpdateBatchStateCallback(state),
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, options.batches_per_commit),
