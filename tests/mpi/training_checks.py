@@ -544,7 +544,12 @@ def check_training_goes_on_in_the_midst_of_an_epoch():
     arrays = images(8 * B + 5)
     expected, _ = one_process_run(model(), arrays, B)
     ids = (arrays[0], np.arange(len(arrays[1])))
-    for every, in_call, steps in (("epoch", 1, 3), (1, 2, 4), ("epoch", 2, 2)):
+    costs = np.random.default_rng(5).lognormal(size=len(arrays[1]))
+    for every, in_call, steps, cost in (
+        ("epoch", 1, 3, None),
+        (1, 2, 4, costs),
+        ("epoch", 2, 2, None),
+    ):
         first = hvd.Balancer(B, scripted(some_plans(B)), every=every)
         net = model()
         compile_model(net, sgd(first), steps_per_execution=in_call)
@@ -569,7 +574,7 @@ def check_training_goes_on_in_the_midst_of_an_epoch():
                 other.optimizer.variables, net.optimizer.variables, strict=True
             ):
                 variable.assign(value)
-            dataset = second.dataset(arrays, shuffle_seed=SEED)
+            dataset = second.dataset(arrays, shuffle_seed=SEED, cost=cost)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # "Your input ran out of data".
                 history = fit(other, second, dataset)

@@ -11,6 +11,7 @@ from hvd_dbs.cluster.collective import AloneCollective
 from hvd_dbs.cluster.decision import DecisionRound
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_clock import StepTimes
+from hvd_dbs.sampling import SampleCosts
 from hvd_dbs.training_loop import TrainingLoop
 
 
@@ -19,13 +20,14 @@ class Told:
 
     def __init__(self, busy_seconds):
         self.busy_seconds = busy_seconds
+        self.num_samples = 4.0
 
     def restart(self):
         pass
 
     def drain(self):
         busy = np.array(self.busy_seconds)
-        return StepTimes(busy, np.zeros_like(busy), np.full_like(busy, 4.0))
+        return StepTimes(busy, np.zeros_like(busy), np.zeros_like(busy) + self.num_samples)
 
 
 @pytest.fixture
@@ -51,6 +53,26 @@ def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(loop, monkeypat
     assert loop._rounds._measure(4).busy_seconds.tolist() == [1.0]
     loop._rounds.pace.own_time.begin_round()
     assert loop._rounds.pace.own_time.round_seconds == 0.75
+
+
+def test_where_samples_differ_in_cost_the_clock_counts_it():
+    controller = Controller(strategies.resolve("dbs", every=2), 4, Bounds.of(1, minimum=1))
+    one = TrainingLoop(AloneCollective(), controller)
+    given = np.arange(1.0, 41.0)
+    stage = IndexStage(40, None, 0, (4,), costs=SampleCosts.of(given, 40))
+    one.read_from(stage)
+    one.begin_training()
+    one.begin_epoch(0)
+    for step in range(4):
+        num_samples, work = one.advance_step()
+        one.clock.back(one.clock.ready([num_samples]), [num_samples], work)
+        assert int(num_samples) == one.samples_in_step(step) == 4
+    expected = given.reshape(10, 4).sum(axis=1)[:4] / given.mean()
+    np.testing.assert_allclose(one.clock.drain().num_samples, expected, atol=1e-3)
+    one._rounds.pace.clock = Told([1.0, 1.2, 1.1])
+    one._rounds.pace.clock.num_samples = np.array([3.9, 4.2, 4.05])
+    assert one._rounds._measure(4).busy_seconds == pytest.approx([1.1], rel=0.03)
+    one.end_training()
 
 
 def test_the_first_steps_of_a_batch_size_are_left_out(loop):
