@@ -188,7 +188,7 @@ def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
 
 
 @functools.cache
-def _undisturbed() -> tuple[np.ndarray, ...]:
+def undisturbed() -> tuple[np.ndarray, ...]:
     """The weights that one process alone arrives at, on the same global batches."""
     with tempfile.TemporaryDirectory() as folder:
         job = run_job(python("-m", "tests.chaos.training", folder, "--pause", "0"), timeout=180)
@@ -200,7 +200,7 @@ def _undisturbed() -> tuple[np.ndarray, ...]:
 
 def _far_from_undisturbed(path: Path) -> list[str]:
     with np.load(path) as weights:
-        pairs = zip(_undisturbed(), (weights[name] for name in weights.files), strict=True)
+        pairs = zip(undisturbed(), (weights[name] for name in weights.files), strict=True)
         difference = max(float(np.abs(one - other).max()) for one, other in pairs)
     if difference > 1e-3:
         return [f"the weights differ by {difference:.2g} from those of an undisturbed run"]

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.chaos.disturbance import Pace, run_schedule
+from tests.chaos.disturbance import Pace, run_schedule, undisturbed
 from tests.chaos.schedule import UNTIL_NAMED, Fault, Schedule
 
 FAULTS = {
@@ -28,12 +28,14 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
     """All at once: most of the time they wait."""
+    folders = {name: tmp_path_factory.mktemp("chaos") for name in FAULTS}
 
     def run(name):
-        pace = Pace(gloo_timeout=8, start_seconds=10, step_seconds=0.02)
-        return run_schedule(FAULTS[name], tmp_path_factory.mktemp("chaos"), pace)
+        pace = Pace(gloo_timeout=8, start_seconds=5, step_seconds=0.02)
+        return run_schedule(FAULTS[name], folders[name], pace)
 
-    with ThreadPoolExecutor(len(FAULTS)) as pool:
+    with ThreadPoolExecutor(len(FAULTS) + 1) as pool:
+        pool.submit(undisturbed)  # Remembered for whom it is compared with.
         return dict(zip(FAULTS, pool.map(run, FAULTS), strict=True))
 
 

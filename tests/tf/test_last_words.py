@@ -1,0 +1,70 @@
+"""What a rank says when an error ends it, and that it ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+
+import horovod.tensorflow as hvd
+import pytest
+import tensorflow as tf
+
+from hvd_dbs.cluster import last_words
+
+SHUT_DOWN = tf.errors.UnknownError(
+    None, None, "\tin a graph\nHorovod has been shut down. This was caused by\n\t [[node]]"
+)
+
+
+@pytest.fixture
+def words(monkeypatch):
+    """Those of rank 2 of 3, and what was said before them."""
+    monkeypatch.setattr(hvd, "size", lambda: 3)
+    monkeypatch.setattr(hvd, "rank", lambda: 2)
+    before = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: before.append(error[1]))
+    monkeypatch.setattr(last_words.atexit, "register", lambda function: None)
+    last_words.name_failures()
+    return sys.excepthook, before
+
+
+def test_an_error_of_its_own_is_named(words, caplog):
+    error = ArithmeticError("on purpose\nand more")
+    words[0](ArithmeticError, error, None)
+    assert words[1] == [error]
+    (record,) = caplog.records
+    assert record.levelno == logging.CRITICAL
+    message = record.getMessage()
+    assert message.startswith("rank 2 of 3 (host ")
+    assert message.endswith(f"process {os.getpid()}) has failed: ArithmeticError: on purpose")
+
+
+def test_an_error_of_another_rank_is_one_line(words, caplog):
+    words[0](type(SHUT_DOWN), SHUT_DOWN, None)
+    assert words[1] == []
+    assert caplog.messages[0].endswith(
+        "ends: another rank is gone; its own last line, or the launcher, says why. "
+        "(Horovod has been shut down)"
+    )
+
+
+def test_it_is_asked_once_whatever_the_rank(words, monkeypatch, caplog):
+    monkeypatch.setattr(hvd, "rank", lambda: 1)
+    last_words.name_failures()  # An elastic job has met anew.
+    words[0](ValueError, ValueError("x"), None)
+    assert len(words[1]) == 1
+    assert caplog.messages[0].startswith("rank 1 of 3")
+
+
+def test_who_has_failed_ends_though_nobody_lets_go_of_it(words, monkeypatch):
+    ended, frozen = [], threading.Event()
+    monkeypatch.setattr(last_words, "LAST_SECONDS", 0.05)
+    monkeypatch.setattr(last_words.os, "_exit", lambda code: (ended.append(code), frozen.set()))
+    monkeypatch.setattr(hvd, "shutdown", lambda: frozen.wait(20))
+    words[0].leave()  # Without an error it waits for the others, as long as it takes.
+    assert not frozen.is_set()
+    words[0](ValueError, ValueError("x"), None)
+    words[0].leave()
+    assert ended == [1]
