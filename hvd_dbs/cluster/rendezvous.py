@@ -42,12 +42,17 @@ def init(*arguments: Any, **options: Any) -> None:
         *arguments: Horovod's arguments in its order.
         **options: Horovod's options.
     """
-    if is_elastic() and not hvd.is_initialized() and "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:
+    if has_store() and not hvd.is_initialized():
         slot = _Slot.from_environment()
         if not _Meeting(slot).held():
             _meet_anew().to_environment()
     hvd.init(*arguments, **options)
     name_failures()
+
+
+def has_store() -> bool:
+    """Whether a launcher gives places anew to ranks that come and go, on its store."""
+    return is_elastic() and "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ
 
 
 def rejoin() -> None:

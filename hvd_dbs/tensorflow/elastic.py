@@ -34,6 +34,9 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
     nothing collective may stand before its call, and it must be able to go on from the state:
     `model.fit(..., initial_epoch=state.epoch)`.
 
+    In a job that is not elastic (mpirun, horovodrun without a discovery script) a rank that dies
+    ends the job.
+
     Args:
         function: Its first argument is a state of this module or of `hvd_dbs.keras.elastic`.
 
@@ -67,7 +70,7 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
                     state.save()
                     state.pause()
                 except Exception as error:
-                    if not last_words.is_lost_peer(error):
+                    if not (last_words.is_lost_peer(error) and rendezvous.has_store()):
                         raise
                     _LOGGER.warning(
                         "another rank is gone; going back to the last commit. (%s)",

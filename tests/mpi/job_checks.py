@@ -233,6 +233,7 @@ def check_a_loop_of_ones_own_goes_on_from_the_latest_commit_of_any_rank():
                 state.commit()
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendezvous, "has_store", lambda: True)
         patch.setattr(rendezvous, "rejoin", lambda: None)
         train(state)
     # The commit of step 3 holds for all; step 6 is taken again, from the commit of step 4.

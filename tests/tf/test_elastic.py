@@ -96,6 +96,7 @@ def train_losing_ranks(failures, batches_per_commit=1, commit_comes_first=False)
         model.fit(dataset, epochs=3, initial_epoch=state.epoch, verbose=0, callbacks=callbacks)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendezvous, "has_store", lambda: True)
         patch.setattr(rendezvous, "rejoin", lambda: None)
         train(state)
     return model.get_weights(), state, len(steps)
@@ -173,6 +174,17 @@ def test_an_error_of_this_rank_is_raised():
         raise ArithmeticError("mine")
 
     with pytest.raises(ArithmeticError, match="mine"):
+        train(tf_elastic.TensorFlowState([tf.Variable(0.0)]))
+
+
+def test_a_lost_rank_ends_a_job_whose_ranks_do_not_come_and_go():
+    """It has no launcher to ask for a place, and the launcher ends it."""
+
+    @hvd.elastic.run
+    def train(state):
+        raise HorovodInternalError("a rank is gone")
+
+    with pytest.raises(HorovodInternalError, match="a rank is gone"):
         train(tf_elastic.TensorFlowState([tf.Variable(0.0)]))
 
 
