@@ -62,8 +62,8 @@ def test_a_slow_rank_gets_fewer_samples():
     job = run_job(
         [
             str(REPOSITORY / "scripts" / "heterogeneous.sh"),
-            *("--speeds", "1,0.3", "--from", "1", "--"),
-            *mpirun(2, python("examples/keras_digits.py", "--epochs", "3")),
+            *("--speeds", "0.6,0.15", "--from", "1", "--"),
+            *mpirun(2, python("examples/keras_digits.py", "--epochs", "2")),
         ],
         timeout=240,
     )
