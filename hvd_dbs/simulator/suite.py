@@ -32,7 +32,7 @@ FIRST_STEP_MS = 1.0
 
 def num_steps(size: int) -> int:
     """Steps of a suite run: fewer with many ranks, so that the suite takes minutes."""
-    return 400 if size <= 256 else 300 if size <= 4096 else 80
+    return 400 if size <= 256 else 300
 
 
 def static_speeds(size: int) -> Scenario:

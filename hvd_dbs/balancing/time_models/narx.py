@@ -13,6 +13,8 @@ _DELAY = 2
 _NUM_INPUTS = 3 * _DELAY + 3
 _NUM_HIDDEN = 8
 _AVERAGE_WEIGHT = 0.3
+_ROWS_AT_ONCE = 128
+"""Networks trained together: what they need fits into a processor's cache."""
 
 
 class Narx:
@@ -96,11 +98,13 @@ class Narx:
             new[name] = np.where(known, values, state[name])
         new["hidden"], new["output"] = state["hidden"], state["output"]
         due = usable & (new["num_rounds"] % self.train_every == 0)
-        rows = np.flatnonzero(due & (new["num_rounds"] >= self.enough))
-        if rows.size:
-            hidden, output = self._train(new, rows)
+        due &= new["num_rounds"] >= self.enough
+        if np.any(due):
             new["hidden"], new["output"] = new["hidden"].copy(), new["output"].copy()
-            new["hidden"][rows], new["output"][rows] = hidden, output
+        for start in range(0, due.size, _ROWS_AT_ONCE):
+            rows = start + np.flatnonzero(due[start : start + _ROWS_AT_ONCE])
+            if rows.size:
+                new["hidden"][rows], new["output"][rows] = self._train(new, rows)
         return new
 
     def predict(self, state: ModelState) -> NDArray[np.float64]:
@@ -138,16 +142,17 @@ class Narx:
         wanted = np.where(counts, np.clip(wanted, -2.0, 2.0), 0.0)
         weights = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         hidden = state["hidden"][rows]
-        output = _least_squares(_hidden_units(features, hidden), wanted, weights)
+        units = _hidden_units(features, hidden)
+        output = _least_squares(units, wanted, weights)
         for _ in range(self.num_gradient_steps):
-            units = _hidden_units(features, hidden)
             error = (np.einsum("rsh,rh->rs", units, output) - wanted) * weights
             tanh = units[:, :, :-1]
             slope = error[:, :, np.newaxis] * output[:, np.newaxis, :-1] * (1 - tanh**2)
             gradient = np.matmul(features.transpose(0, 2, 1), slope)
             size = np.sqrt(np.sum(gradient**2, axis=(1, 2), keepdims=True))
             hidden = hidden - 0.1 * gradient / np.maximum(size, 0.1)
-            output = _least_squares(_hidden_units(features, hidden), wanted, weights)
+            units = _hidden_units(features, hidden)
+            output = _least_squares(units, wanted, weights)
         return hidden, output
 
 
