@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.change import confirm
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums, rescale
+from hvd_dbs.balancing.time_models.load_warning import no_warnings, read_load
 from hvd_dbs.balancing.time_models.time_model import ModelState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
@@ -20,6 +21,7 @@ _TOOTH, _STRANGE = 1.6, 1.8
 nor a new batch size to be further from what was expected of it than the second."""
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 3.5, 0.02
 _MOST_STEPS, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT, _OTHER_CURVE = 60.0, 3.0, 8.0, 0.15
+_STEPS_AFTER_WARNING = 1.0
 _USUAL_KEEP = 0.99
 _FIRST_STEP = 0.1
 _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
@@ -45,6 +47,9 @@ class VisitedPoints:
 
     The first step of a batch size takes longer, since kernels tune themselves. Where it is all that
     is known of one, up to 10 % over what was expected are taken to come from that.
+
+    Where the host's load has told changes of pace before, its rise scales the points beforehand
+    (`load_warning`), and the time of the round that follows is believed whatever it is.
 
     Slope beyond the points: d log t / d log b around the batch size in use, fitted robustly to
     the points, drawn towards 0.9.
@@ -77,6 +82,7 @@ class VisitedPoints:
             "slower": np.zeros(num_rows),
             "drift": np.zeros(num_rows),
             "line": no_sums(num_rows),
+            **no_warnings(num_rows),
         }
 
     def update(self, state: ModelState, measurement: Measurement) -> ModelState:
@@ -96,10 +102,12 @@ class VisitedPoints:
         first = ~seen & (steps < 2) & (state["num_rounds"] > 0)
         t = np.where(first, np.clip(expected, t - _FIRST_STEP * expected, t), t)
         surprise = np.where(seen, known_surprise, _new_point_surprise(state, b, t, expected))
+        awaited = usable & (state["load_jump"] != 0) & np.isfinite(expected)
+        surprise = np.where(awaited, np.log(t / expected), surprise)
         unsure = 1.0 + _UNSURE / np.maximum(state["num_rounds"], 1.0)
         sigma = unsure * np.sqrt(state["noise"] * variance)
         tolerance = np.maximum(_FAR_SIGMAS * sigma, _FAR_LEAST)
-        far = usable & (np.abs(surprise) > np.where(seen, tolerance, 0.0))
+        far = usable & (np.abs(surprise) > np.where(seen | awaited, tolerance, 0.0))
         changed, suspect = confirm(state["suspect"], surprise, far, usable)
         # One of few steps that was a pause looks like a change, and so does the first step of a
         # batch size, in which kernels tune themselves. All else far beyond noise is believed.
@@ -108,6 +116,7 @@ class VisitedPoints:
         pause = (ratio > _PAUSE) | (few & ((ratio - 1.0) * steps + 1.0 > _PAUSE))
         first = few & (state["current"] != b) & (surprise > 0)
         changed |= far & seen & (np.abs(surprise) > _CLEAR * tolerance) & ~pause & ~first
+        changed |= awaited & (state["warned"] > 0)
         suspect = np.where(changed, 0.0, suspect)
 
         steady = usable & seen & ~far
@@ -142,6 +151,7 @@ class VisitedPoints:
             "drift": np.where(moved, 0.0, drift),
             "slower": np.maximum(state["slower"] * _USUAL_KEEP**steps + np.log(scale), 0.0),
             "line": state["line"],
+            **read_load(state, measurement.cpu_load, np.where(usable, surprise, np.nan)),
         }
         # An outlier counts only where nothing else is known of its batch size.
         folded = np.flatnonzero(usable & (~far | changed))
@@ -157,7 +167,7 @@ class VisitedPoints:
         sums = rescale(state["line"], scale, np.where(moved, most, np.inf))
         weights = np.where(usable & (~far | changed), steps, 0.0)
         new["line"] = add_point(sums, b, t, weights, _LINE_KEEP)
-        return new
+        return _warned(new)
 
     def record(self, state: ModelState) -> NDArray[np.float64]:
         """Points, their seconds, and the other fields of `VisitedCurves`, `[rows, record_size]`."""
@@ -182,6 +192,21 @@ class VisitedPoints:
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, times = points[:filled], times[:filled]
         return VisitedCurves(points, times, *columns[-4:])
+
+
+def _warned(state: ModelState) -> ModelState:
+    """The state of ranks that are taken to be slower from now on, because their load says so."""
+    heeded, scale = state["warned"] > 0, np.exp(state["warned"])
+    most = np.where(heeded, _STEPS_AFTER_WARNING, np.inf)
+    return {
+        **state,
+        "seconds": state["seconds"] * scale[:, np.newaxis],
+        "num_steps": np.minimum(state["num_steps"], most[:, np.newaxis]),
+        "suspect": np.where(heeded, 0.0, state["suspect"]),
+        "changed": np.where(heeded, 1.0, state["changed"]),
+        "slower": state["slower"] + state["warned"],
+        "line": rescale(state["line"], scale, most),
+    }
 
 
 def _new_point_surprise(

@@ -264,3 +264,29 @@ class TestNarx:
         assert model.predict(state) == pytest.approx(10 + 0.3 * 10)
         state = fold(model, [(10, 1.0 + 0.1 * (k % 2)) for k in range(60)])
         assert model.predict(state) == pytest.approx(state["average"])
+
+    def test_load_that_has_told_slowdowns_warns_of_the_next(self):
+        """A neighbour that takes half of the host doubles the step, as its load said before."""
+        model = VisitedPoints()
+        state = self._with_neighbours(model, seconds=0.060)
+        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
+        assert seconds_at(model, state, 32) == pytest.approx(0.060, rel=0.1)
+        # A false alarm is over with the next step.
+        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
+        assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.02)
+
+    def test_load_that_tells_nothing_changes_nothing(self):
+        model = VisitedPoints()
+        state = self._with_neighbours(model, seconds=0.030)
+        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
+        assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.01)
+
+    @staticmethod
+    def _with_neighbours(model, seconds):
+        state = None
+        for _ in range(3):
+            for pace, load in ((0.030, 0.05), (seconds, 0.55)):
+                state = fold(model, [(32, pace)] * 9, state, cpu_load=[load])
+                # The reading at the end of a round is that of the next one.
+                state = fold(model, [(32, pace)], state, cpu_load=[0.6 - load])
+        return state
