@@ -26,7 +26,10 @@ _USUAL_KEEP = 0.99
 _FIRST_STEP = 0.1
 _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
-_LINE_KEEP, _NOISE_WEIGHT = 0.98, 0.05
+_LINE_KEEP, _NOISE_WEIGHT = 0.9, 0.05
+_FIRST_MISS, _FIRST_LINE_MISS, _MOST_MISS, _MISS_WEIGHT = 0.03, 0.06, 0.3, 0.25
+_TOOTHED, _SMOOTH = 0.25, 0.5
+"""What points miss by, over what the line does (both squared): with teeth, and without."""
 
 
 class VisitedPoints:
@@ -50,6 +53,9 @@ class VisitedPoints:
 
     Where the host's load has told changes of pace before, its rise scales the points beforehand
     (`load_warning`), and the time of the round that follows is believed whatever it is.
+
+    Times at points are drawn to a line through the last rounds, altogether where it has told as
+    well as they have what a return to them takes.
 
     Slope beyond the points: d log t / d log b around the batch size in use, fitted robustly to
     the points, drawn towards 0.9.
@@ -82,6 +88,7 @@ class VisitedPoints:
             "slower": np.zeros(num_rows),
             "drift": np.zeros(num_rows),
             "line": no_sums(num_rows),
+            "misses": np.tile([_FIRST_MISS**2, _FIRST_LINE_MISS**2], (num_rows, 1)),
             **no_warnings(num_rows),
         }
 
@@ -151,6 +158,7 @@ class VisitedPoints:
             "drift": np.where(moved, 0.0, drift),
             "slower": np.maximum(state["slower"] * _USUAL_KEEP**steps + np.log(scale), 0.0),
             "line": state["line"],
+            "misses": _misses(state, b, t, usable & seen & (state["current"] != b), here),
             **read_load(state, measurement.cpu_load, np.where(usable, surprise, np.nan)),
         }
         # An outlier counts only where nothing else is known of its batch size.
@@ -232,6 +240,27 @@ def _new_point_surprise(
     return np.asarray(np.where(strange, off, slow + fast))
 
 
+def _misses(
+    state: ModelState,
+    b: NDArray[np.float64],
+    t: NDArray[np.float64],
+    returned: NDArray[np.bool_],
+    here: NDArray[np.intp],
+) -> NDArray[np.float64]:
+    """Squares of how far off points and line were where ranks came back, shape `[rows, 2]`.
+
+    On teeth, a point knows better than the line what it takes to come back to it. On a smooth
+    curve the line knows as much, and more where the pace has changed in between.
+    """
+    fitted = line(state["line"])
+    remembered = state["seconds"][np.arange(len(b)), here]
+    on_line = fitted.fixed + fitted.per_sample * b
+    off = np.log(t[:, np.newaxis] / np.column_stack([remembered, on_line]))
+    squared = np.minimum(off**2, _MOST_MISS**2)
+    change = np.where(returned[:, np.newaxis], squared - state["misses"], 0.0)
+    return np.asarray(state["misses"] + _MISS_WEIGHT * change)
+
+
 def _drawn_to_line(
     points: NDArray[np.float64],
     times: NDArray[np.float64],
@@ -241,7 +270,9 @@ def _drawn_to_line(
     """Times in which the line through all rounds has a say where the points lie on it.
 
     Points scatter around the line by teeth and by noise. What noise does not explain is teeth;
-    each time is the mean of what was seen and the line, weighted by certainty.
+    each time is the mean of what was seen and the line, weighted by certainty. Where the line has
+    told as well as the points what a return to them takes, it has all the say, but at the batch
+    size in use.
     """
     fitted = line(state["line"])
     on_line = fitted.fixed[:, np.newaxis] + fitted.per_sample[:, np.newaxis] * points
@@ -250,7 +281,10 @@ def _drawn_to_line(
     noise = np.where(visited, state["noise"][:, np.newaxis] / np.maximum(counts, 1.0), 0.0)
     unexplained = np.sum(off**2 - noise, axis=1) + _TOOTH_GUESSES * _TOOTH_SIGMA**2
     teeth = np.maximum(unexplained / (visited.sum(axis=1) + _TOOTH_GUESSES), 1e-6)[:, np.newaxis]
-    return np.asarray(times + (on_line - times) * noise / (noise + teeth))
+    ratio = state["misses"][:, :1] / state["misses"][:, 1:]
+    smooth = np.clip((ratio - _TOOTHED) / (_SMOOTH - _TOOTHED), 0.0, 1.0)
+    smooth = np.where(points == state["current"][:, np.newaxis], 0.0, smooth)
+    return np.asarray(times + (on_line - times) * np.maximum(noise / (noise + teeth), smooth))
 
 
 def _slope(
