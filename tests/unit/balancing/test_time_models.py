@@ -197,6 +197,46 @@ class TestVisitedPoints:
         )
         assert seconds_at(toothed, state, odd) == pytest.approx(0.01 + 0.001 * odd, rel=0.03)
 
+    def test_a_slow_visit_is_a_tooth_only_where_returns_have_shown_teeth(self):
+        smooth, toothed = VisitedPoints(), VisitedPoints()
+        rng = np.random.default_rng(0)
+        visits = [(b, (0.01 + 0.001 * b) * rng.normal(1, 0.02)) for b in [20, 24, 30, 34, 38] * 5]
+        teeth = [(b, t * (1.25 if b % 4 else 1.0)) for b, t in visits]
+        for model, rounds, expected in (
+            (smooth, visits, 0.041),
+            (toothed, teeth, 1.2 * 0.041),
+        ):
+            state = fold(model, [*rounds, (31, 1.2 * 0.041), rounds[2]])
+            assert seconds_at(model, state, 31) == pytest.approx(expected, rel=0.06)
+
+
+class TestLoadWarning:
+    def test_load_that_has_told_slowdowns_warns_of_the_next(self):
+        """A neighbour that takes half of the host doubles the step, as its load said before."""
+        model = VisitedPoints()
+        state = self._with_neighbours(model, seconds=0.060)
+        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
+        assert seconds_at(model, state, 32) == pytest.approx(0.060, rel=0.1)
+        # A false alarm is over with the next step.
+        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
+        assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.02)
+
+    def test_load_that_tells_nothing_changes_nothing(self):
+        model = VisitedPoints()
+        state = self._with_neighbours(model, seconds=0.030)
+        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
+        assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.01)
+
+    @staticmethod
+    def _with_neighbours(model, seconds):
+        state = None
+        for _ in range(3):
+            for pace, load in ((0.030, 0.05), (seconds, 0.55)):
+                state = fold(model, [(32, pace)] * 9, state, cpu_load=[load])
+                # The reading at the end of a round is that of the next one.
+                state = fold(model, [(32, pace)], state, cpu_load=[0.6 - load])
+        return state
+
 
 class TestNarx:
     """One-step prediction on hosts whose load announces what the next round will be like."""
@@ -264,29 +304,3 @@ class TestNarx:
         assert model.predict(state) == pytest.approx(10 + 0.3 * 10)
         state = fold(model, [(10, 1.0 + 0.1 * (k % 2)) for k in range(60)])
         assert model.predict(state) == pytest.approx(state["average"])
-
-    def test_load_that_has_told_slowdowns_warns_of_the_next(self):
-        """A neighbour that takes half of the host doubles the step, as its load said before."""
-        model = VisitedPoints()
-        state = self._with_neighbours(model, seconds=0.060)
-        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
-        assert seconds_at(model, state, 32) == pytest.approx(0.060, rel=0.1)
-        # A false alarm is over with the next step.
-        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
-        assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.02)
-
-    def test_load_that_tells_nothing_changes_nothing(self):
-        model = VisitedPoints()
-        state = self._with_neighbours(model, seconds=0.030)
-        state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
-        assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.01)
-
-    @staticmethod
-    def _with_neighbours(model, seconds):
-        state = None
-        for _ in range(3):
-            for pace, load in ((0.030, 0.05), (seconds, 0.55)):
-                state = fold(model, [(32, pace)] * 9, state, cpu_load=[load])
-                # The reading at the end of a round is that of the next one.
-                state = fold(model, [(32, pace)], state, cpu_load=[0.6 - load])
-        return state
