@@ -48,12 +48,13 @@ class PiecewiseCurves:
         return self._units(_reach(deadline, self.first, self.last, self.start, self.slope), grid)
 
     def _units(self, reach: NDArray[np.float64], grid: Grid) -> NDArray[np.int64]:
-        """The most units of the grid among those that each piece reaches."""
-        units = reach
+        """The most units of the grid among those that each piece reaches; overwrites `reach`."""
+        units, first = reach, self.first
         if grid.multiple_of > 1:
             units = np.floor(units / grid.multiple_of)
-        units = np.minimum(units, grid.high)
-        units[(units < grid.low) | (units * grid.multiple_of < self.first)] = -np.inf
+            first = np.ceil(first / grid.multiple_of)
+        np.minimum(units, grid.high, out=units)
+        units[(units < grid.low) | (units < first)] = -np.inf
         return np.asarray(np.maximum(units.max(axis=0), grid.low - 1), dtype=np.int64)
 
     def take(self, rows: NDArray[np.intp]) -> PiecewiseCurves:
@@ -71,13 +72,14 @@ class PiecewiseCurves:
         matters = (self.start <= high) & (self.first <= self.last)
         reach = _reach(low, *parts)
         matters &= reach < self.last
-        place = np.cumsum(matters, axis=0) - 1
-        piece, rows = np.nonzero(matters)
-        depth = int(place[-1].max()) + 1
+        size = matters.shape[1]
+        place = np.cumsum(matters, axis=0, dtype=np.int32)
+        chosen = np.flatnonzero(matters)
+        target = (place.ravel()[chosen] - 1) * size + chosen % size
         moved = []
         for part, empty in zip(parts, (0.0, -1.0, np.inf, 1.0), strict=True):
-            kept = np.full((depth, part.shape[1]), empty)
-            kept[place[piece, rows], rows] = part[piece, rows]
+            kept = np.full((int(place[-1].max()), size), empty)
+            kept.ravel()[target] = part.ravel()[chosen]
             moved.append(kept)
         return NarrowCurves(self._units(reach, grid), PiecewiseCurves(*moved))
 
