@@ -28,7 +28,7 @@ _ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
 _LINE_KEEP, _NOISE_WEIGHT = 0.9, 0.05
 _FIRST_MISS, _FIRST_LINE_MISS, _MOST_MISS, _MISS_WEIGHT = 0.03, 0.06, 0.3, 0.25
-_TOOTHED, _SMOOTH = 0.25, 0.5
+_TOOTHED, _SMOOTH = 0.2, 0.5
 """What points miss by, over what the line does (both squared): with teeth, and without."""
 
 
