@@ -12,7 +12,17 @@ from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, Solver, SolverState
 
 
-class DeadBand:
+class _Guard:
+    """A solver around a solver, without a memory of its own."""
+
+    solver: Solver
+
+    def init(self) -> SolverState:
+        """The state of the solver inside."""
+        return self.solver.init()
+
+
+class DeadBand(_Guard):
     """Keeps the plan unless some rank's batch size would change by more than a part of it.
 
     Args:
@@ -29,10 +39,6 @@ class DeadBand:
         self.solver = solver
         self.band = band
 
-    def init(self) -> SolverState:
-        """The state of the solver inside."""
-        return self.solver.init()
-
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
@@ -46,7 +52,7 @@ class DeadBand:
         return replace(proposal, plan=problem.current, reason=reason), state
 
 
-class MinimumGain:
+class MinimumGain(_Guard):
     """Keeps the plan unless the time saved is worth a switch.
 
     A switch costs once (a retrace, an autotune of kernels) and pays in each of the steps that
@@ -76,10 +82,6 @@ class MinimumGain:
         self.switch_seconds = switch_seconds
         self.num_steps = num_steps
 
-    def init(self) -> SolverState:
-        """The state of the solver inside."""
-        return self.solver.init()
-
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
@@ -97,7 +99,7 @@ class MinimumGain:
         return replace(proposal, plan=problem.current, reason=reason), state
 
 
-class LimitedChange:
+class LimitedChange(_Guard):
     """No rank's batch size changes by more than a part of it in one decision.
 
     The solver inside works within bounds that are tightened around the plan in force, so the
@@ -113,10 +115,6 @@ class LimitedChange:
             raise ValueError(f"most={most} must be positive.")
         self.solver = solver
         self.most = most
-
-    def init(self) -> SolverState:
-        """The state of the solver inside."""
-        return self.solver.init()
 
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
