@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import tensorflow as tf
@@ -17,9 +18,19 @@ def as_source(given: Any, global_batch_size: int) -> Source:
 
     Raises:
         ValueError: If it is neither.
+        TypeError: If it is a data set or a path, which a source of `hvd.data` reads.
     """
     if isinstance(given, Stream):
         return given.source(global_batch_size)
+    if isinstance(given, tf.data.Dataset):
+        raise TypeError(
+            "the source is a tf.data.Dataset. Give balancer.dataset hvd.data.Stream(dataset), with "
+            "single samples as elements."
+        )
+    if isinstance(given, str | os.PathLike):
+        raise TypeError(
+            f"the source {given!r} is a path. Give balancer.dataset hvd.data.TFRecords(path, parse)."
+        )
     return given if isinstance(given, Source) else Arrays(given)
 
 

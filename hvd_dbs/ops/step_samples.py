@@ -12,8 +12,10 @@ _NEVER = np.iinfo(np.int64).max
 _CAPACITY = 64
 _UNTOLD = -1
 _WHY_UNTOLD = (
-    "With cost=, call balancer.loop.end_steps behind each step, or behind as many as "
-    "balancer.loop.begin_training was told. Nothing is known of step"
+    "The balancer does not know how many samples this rank has in this step. Give fit "
+    "DynamicBatchSizeCallback(balancer); a loop of your own calls balancer.loop.begin_epoch, and "
+    "with cost= also balancer.loop.end_steps behind each step, or behind as many as "
+    "balancer.loop.begin_training was told. Step"
 )
 _NOTHING_TOLD = np.array([[-1.0, 0.0, 0.0]])
 
@@ -46,7 +48,7 @@ class StepSamples:
             self._last_step = tf.Variable(0, dtype=tf.int64)
             self._total = tf.Variable(0, dtype=tf.int64)
             # By plan: its first step, samples in a full step, samples in the last step.
-            self._plans = tf.Variable(tf.zeros([_CAPACITY, 3], tf.int64))
+            self._plans = tf.Variable(tf.fill([_CAPACITY, 3], tf.constant(_UNTOLD, tf.int64)))
             # Of steps in a row: the step, samples, and what they cost.
             self._told = tf.Variable(_NOTHING_TOLD, shape=[None, 3], dtype=tf.float64)
 

@@ -19,7 +19,7 @@ from hvd_dbs.data import RandomAccess, Stream, TFRecords
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.evaluation_stage import Evaluation, EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import make_dataset
+from hvd_dbs.data.pipeline import as_source, make_dataset
 from hvd_dbs.sampling import EpochOrder, SampleCosts
 
 
@@ -137,3 +137,16 @@ def test_evaluation(kind, some, num_samples):
             read += np.concatenate(batches).tolist()[: stage.weight]
         assert sorted(read) == list(range(num_samples))
         assert len(lengths) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "instead"),
+    [
+        (tf.data.Dataset.range(8), "hvd.data.Stream"),
+        ("folder/*.tfrecord", "hvd.data.TFRecords"),
+        (Path("folder"), "hvd.data.TFRecords"),
+    ],
+)
+def test_what_is_no_source_is_told_which_one_reads_it(source, instead):
+    with pytest.raises(TypeError, match=instead):
+        as_source(source, 4)

@@ -56,3 +56,9 @@ def test_steps_that_are_told_one_by_one():
             two()
     samples.begin_epoch(num_steps=2, full=8, last=5)  # The next data set has no costs.
     assert np.array(two()).tolist() == [[8, 8], [5, 5]]
+
+
+def test_a_step_before_any_epoch_is_an_error():
+    """Else a fit without DynamicBatchSizeCallback would weigh every gradient by 0."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="DynamicBatchSizeCallback"):
+        tf.function(StepSamples().advance)()
