@@ -29,7 +29,8 @@ def as_source(given: Any, global_batch_size: int) -> Source:
         )
     if isinstance(given, str | os.PathLike):
         raise TypeError(
-            f"the source {given!r} is a path. Give balancer.dataset hvd.data.TFRecords(path, parse)."
+            f"the source {given!r} is a path. Give balancer.dataset "
+            f"hvd.data.TFRecords(path, parse)."
         )
     return given if isinstance(given, Source) else Arrays(given)
 

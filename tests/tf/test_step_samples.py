@@ -52,7 +52,7 @@ def test_steps_that_are_told_one_by_one():
         samples.tell(np.array([[1, 0, 0.0], [2, 5, 9.25], [3, 6, 6.0], [4, 1, 0.5]]))
         assert np.array(two()).tolist() == [[5, 9.25], [6, 6]]
         assert samples.total == 19
-        with pytest.raises(tf.errors.InvalidArgumentError, match="call balancer"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="end_steps behind each step"):
             two()
     samples.begin_epoch(num_steps=2, full=8, last=5)  # The next data set has no costs.
     assert np.array(two()).tolist() == [[8, 8], [5, 5]]
