@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+import hvd_dbs.tensorflow as hvd_tensorflow
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.ops import native
 from hvd_dbs.sampling import EpochOrder, step_batch_sizes
@@ -49,6 +50,37 @@ def check_uneven_plan_equals_one_process():
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
     for name, values in expected_history.items():
         np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+
+
+def check_a_loop_of_ones_own_equals_one_process():
+    """As docs/own_loops.md shows it."""
+    arrays = images(70)
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    net = model(seed=1 + hvd.rank())
+    hvd_tensorflow.broadcast_variables([v.value for v in net.variables], root_rank=0)
+    optimizer, loss = sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    dataset = balancer.dataset(arrays, shuffle_seed=SEED)
+
+    @tf.function(reduce_retracing=True)
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            value = loss(y, net(x, training=True)) + sum(net.losses)
+        gradients = tape.gradient(value, net.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
+
+    plans = set()
+    balancer.loop.begin_training()
+    for epoch in range(3):
+        balancer.loop.begin_epoch(epoch)
+        for step, (x, y) in enumerate(dataset, start=1):
+            train_step(x, y)
+            plans.add(balancer.loop.agreed_plan)
+            balancer.loop.end_steps(step)
+        balancer.loop.end_epoch()
+    balancer.loop.end_training()
+    assert len(plans) > 1 or hvd.size() == 1
+    expected, _ = one_process_run(model(), arrays, B)
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 
 
 def check_changing_plans_and_partial_batches_equal_one_process():
