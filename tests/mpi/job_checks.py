@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import resource
-import shutil
 import socket
 import tempfile
 import time
@@ -15,17 +12,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from horovod.common.exceptions import HorovodInternalError
 
 import hvd_dbs.keras as hvd
-import hvd_dbs.tensorflow.elastic as tf_elastic
 from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster import rendezvous
 from hvd_dbs.ops.step_clock import StepTimes
-from hvd_dbs.tensorflow import DistributedGradientTape
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -38,12 +31,9 @@ from tests.mpi.problems import (
     sgd,
     some_plans,
 )
+from tests.mpi.together import captured, on_last_rank
 
 B = 16
-
-
-def on_last_rank(value, otherwise):
-    return value if hvd.rank() == hvd.size() - 1 else otherwise
 
 
 def check_collective_exchanges_rows_and_texts():
@@ -207,46 +197,6 @@ def check_nobody_leaves_a_fit_while_another_has_an_exchange_under_way():
     assert rows[:, 1].min() > rows[0, 0]  # One host, one clock.
 
 
-def check_a_loop_of_ones_own_goes_on_from_the_latest_commit_of_any_rank():
-    """Ranks are lost behind some of the steps; the last rank has made one commit more by then."""
-    rank, size = hvd.rank(), hvd.size()
-    rows, starts = 2.0 + np.arange(size), np.array([1.0, -2.0], np.float32)
-    weights = tf.Variable(starts + rank)  # Those of rank 0 are everybody's before the first step.
-    velocity = tf.Variable(tf.zeros_like(weights))
-    state = tf_elastic.TensorFlowState([weights, velocity], step=0)
-    taken = []
-
-    @tf_elastic.run
-    def train(state):
-        while state.step < 8:
-            with DistributedGradientTape(tf.GradientTape(), weight=rows[rank]) as tape:
-                loss = (1.0 + rank) * tf.reduce_sum(weights**2)
-            velocity.assign(0.9 * velocity + tape.gradient(loss, [weights])[0])
-            weights.assign_sub(0.05 * velocity)
-            state.step += 1
-            taken.append(state.step)
-            if len(taken) in (3, 6):
-                if rank == size - 1 and len(taken) == 3:
-                    state.save()
-                raise HorovodInternalError("a rank is gone")
-            if state.step % 2 == 0:
-                state.commit()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendezvous, "has_store", lambda: True)
-        patch.setattr(rendezvous, "rejoin", lambda: None)
-        train(state)
-    # The commit of step 3 holds for all; step 6 is taken again, from the commit of step 4.
-    assert taken == [1, 2, 3, 4, 5, 6, 5, 6, 7, 8]
-    v, w = 0.0, starts.astype(float)
-    for _ in range(8):
-        v = 0.9 * v + 2.0 * w * np.dot(rows, 1.0 + np.arange(size)) / rows.sum()
-        w = w - 0.05 * v
-    np.testing.assert_allclose(weights.numpy(), w, rtol=1e-4)
-    everywhere = hvd_collective().allgather(np.append(weights.numpy(), velocity.numpy()))
-    np.testing.assert_array_equal(everywhere, everywhere[[0] * size])
-
-
 def check_parts_that_do_not_belong_together_are_an_error():
     balancer, other = hvd.Balancer(B), hvd.Balancer(B)
     net = model()
@@ -297,96 +247,6 @@ def check_a_saved_model_loads_in_plain_keras():
     np.testing.assert_array_equal(flat(loaded), flat(net))
 
 
-def check_state_survives_json_and_wrong_states_change_nothing():
-    balancer = hvd.Balancer(B, scripted(some_plans(B)))
-    net = model()
-    compile_model(net, sgd(balancer))
-    fit(net, balancer, balancer.dataset(images(48), shuffle_seed=SEED), epochs=2)
-    state = json.loads(json.dumps(balancer.state_dict(), allow_nan=False))
-    restored = hvd.Balancer(B, scripted(some_plans(B)))
-    restored.load_state_dict(state)
-    assert restored.plan == balancer.plan
-    assert restored.state_dict() == balancer.state_dict()
-
-    fresh = hvd.Balancer(B, scripted(some_plans(B)))
-    before = fresh.state_dict()
-    for wrong in ({}, {**state, "format": 1}, hvd.Balancer(B, "even").state_dict(), None):
-        # Wrong on one rank only is as wrong as on all.
-        with pytest.raises(ValueError, match="not a state of this balancer"):
-            fresh.load_state_dict(on_last_rank(wrong, state))
-        assert fresh.state_dict() == before
-
-
-def check_a_damaged_training_state_is_an_error_on_all_ranks():
-    folder = Path(shared(tempfile.mkdtemp() if hvd.rank() == 0 else ""))
-
-    def train(seed=SEED, net=None, epochs=1):
-        balancer = hvd.Balancer(B, scripted(some_plans(B)))
-        net = net or model()
-        compile_model(net, sgd(balancer))
-        dataset = balancer.dataset(images(48), shuffle_seed=seed)
-        saving = hvd.callbacks.TrainingStateCallback(folder, balancer)
-        fit(net, balancer, dataset, epochs, callbacks=[saving])
-        return net, balancer
-
-    trained, _ = train(epochs=2)
-    net, balancer = train(epochs=2)  # Nothing is left to do.
-    np.testing.assert_array_equal(flat(net), flat(trained))
-    assert balancer.cursor.epoch == 2
-    state = folder / "training_state.json"
-    good = state.read_text()
-    weights = folder / json.loads(good)["state"]["weights"]
-    good_weights = weights.read_bytes()
-    barrier()
-    damages = [
-        (lambda: state.write_text(good[:-9]), "cut short"),
-        (lambda: state.write_text(good.replace("scripted", "even")), "checksum"),
-        (lambda: state.write_text("{}"), "not a file that hvd_dbs wrote"),
-        (lambda: weights.write_bytes(good_weights[:-7]), "does not hold what was saved"),
-        (weights.unlink, "cannot be read"),
-    ]
-    for damage, text in damages:
-        if hvd.rank() == 0:
-            damage()
-        barrier()
-        with pytest.raises(ValueError, match=text):
-            train(epochs=3)
-        if hvd.rank() == 0:
-            state.write_text(good)
-            weights.write_bytes(good_weights)
-        barrier()
-    with pytest.raises(ValueError, match="shuffle_seed=9 instead of 7"):
-        train(seed=9, epochs=3)
-
-    # A full disk: the old state is kept, training goes on, and it is said once.
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if hvd.rank() == 0:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        with captured("hvd_dbs") as records:
-            net, balancer = train(epochs=4)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert balancer.cursor.epoch == 4
-    said = [record for record in records if "cannot be saved" in record.getMessage()]
-    assert len(said) == (hvd.rank() == 0)
-    barrier()
-    assert state.read_text() == good
-    net, balancer = train(epochs=2)
-    np.testing.assert_array_equal(flat(net), flat(trained))
-    barrier()
-    if hvd.rank() == 0:
-        shutil.rmtree(folder)
-
-
-def shared(text):
-    return job.allgather_text(hvd_collective(), text)[0]
-
-
-def barrier():
-    shared("")
-
-
 def check_a_validation_is_not_part_of_a_step():
     balancer = hvd.Balancer(B, "even")
     net = model()
@@ -428,21 +288,3 @@ def check_busy_seconds_leave_the_waiting_out():
     # All steps took the slow rank's time; only the clock knows whose time it was.
     assert rows[-1, 0] - rows[0, 0] > 0.15
     assert rows[0, 1] - rows[-1, 1] > 0.15
-
-
-class captured:  # noqa: N801
-    """The log records of a logger and those below it."""
-
-    def __init__(self, name):
-        self._logger = logging.getLogger(name)
-        self._handler = logging.Handler()
-        self.records = []
-        self._handler.emit = self.records.append
-
-    def __enter__(self):
-        self._logger.addHandler(self._handler)
-        self._logger.setLevel(logging.INFO)
-        return self.records
-
-    def __exit__(self, *exception):
-        self._logger.removeHandler(self._handler)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.ops import native
+from hvd_dbs.sampling import EpochOrder
 from tests.mpi.problems import (
+    SEED,
     compile_model,
     fit,
     flat,
     hvd_collective,
     images,
     model,
+    one_process_run,
     scripted,
     sgd,
     some_plans,
     weights_of_all_ranks,
+    write_examples,
 )
+from tests.mpi.together import meet, shared_folder
 
 B = 16
 
@@ -119,3 +127,134 @@ def check_what_only_one_rank_cannot_read_is_an_error_on_all():
     if hvd.size() > 1:
         with pytest.raises(ValueError, match="data set differs between ranks"):
             balancer.dataset(hvd.data.RandomAccess(items))
+
+
+def check_windows_cut_by_cost_equal_one_process():
+    costs = np.random.default_rng(5).lognormal(size=70)
+    # 70 = 4 * 16 + 6 and 65 = 4 * 16 + 1: in the second, all ranks but one have no last sample.
+    for num_samples, every, in_call in ((70, "epoch", 1), (65, 2, 1), (70, 1, 3)):
+        arrays = images(num_samples)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+        net = model()
+        compile_model(net, sgd(balancer), steps_per_execution=in_call)
+        dataset = balancer.dataset(arrays, shuffle_seed=SEED, cost=costs[:num_samples])
+        seen = []
+        counts = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda step, logs, loop=balancer.loop, seen=seen: seen.append(
+                (loop.samples_in_step(step), loop._stage.batch_sizes_in(step)[hvd.rank()])
+            )
+        )
+        work, drain = [], balancer.clock.drain
+
+        def note(drain=drain, work=work):
+            times = drain()
+            work.extend(times.num_samples)
+            return times
+
+        balancer.clock.drain = note
+        history = fit(net, balancer, dataset, callbacks=[counts]).history
+        assert np.mod(work, 1.0).any()  # What is measured is cost.
+        expected, expected_history = one_process_run(model(), arrays, B)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+        if in_call == 1:
+            for name, values in expected_history.items():
+                np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+        assert hvd.size() == 1 or any(count != planned for count, planned in seen)
+
+
+def check_costs_that_one_rank_cannot_use_are_an_error_of_all():
+    balancer = hvd.Balancer(B, "even")
+    x = np.arange(40)
+    last = hvd.rank() == hvd.size() - 1
+    with pytest.raises(ValueError, match=r"cost\[3\] is -1.0"):
+        balancer.dataset(x, cost=np.where(last & (x == 3), -1.0, 1.0))
+    for options, text in (
+        ({"training": False}, "an evaluation is cut by the number of samples"),
+        ({"layout": "contiguous"}, 'use layout="windows"'),
+    ):
+        with pytest.raises(ValueError, match=text):
+            balancer.dataset(x, cost=x, **options)
+    endless = hvd.data.Stream(tf.data.Dataset.counter(), steps_per_epoch=3)
+    with pytest.raises(ValueError, match="endless stream"):
+        balancer.dataset(endless, cost=x)
+    with pytest.raises(ValueError, match="Leave out one of them"):
+        hvd.Balancer(2 * B * hvd.size(), "even", multiple_of=2).dataset(x, cost=x)
+    if hvd.size() > 1:
+        with pytest.raises(ValueError, match="cost differs between ranks"):
+            balancer.dataset(x, cost=x + last)
+
+
+def check_records_in_files_equal_one_process():
+    x, y = arrays = images(70)
+    features = {
+        "image": tf.io.FixedLenFeature([8, 8, 1], tf.float32),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+
+    def parse(batch):
+        samples = tf.io.parse_example(batch, features)
+        return samples["image"], samples["label"]
+
+    with shared_folder() as folder:
+        if hvd.rank() == 0:
+            borders = [0, 23, 23, 24, 70]  # Odd lengths, none, and a single one.
+            for first, last in pairwise(borders):
+                write_examples(
+                    folder / f"images-{first}-{last}.tfrecord", x[first:last], y[first:last]
+                )
+        meet()
+        # All ranks make the indexes of the same files at once.
+        source = hvd.data.TFRecords(folder / "*.tfrecord", parse)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = model()
+        compile_model(net, sgd(balancer))
+        history = fit(net, balancer, balancer.dataset(source, shuffle_seed=SEED)).history
+
+        blocks = hvd.data.TFRecords(folder / "*.tfrecord", parse, block_size=5)
+        even = hvd.Balancer(B, "even")
+        first = next(iter(even.dataset(blocks, shuffle_seed=SEED)))[0].numpy()
+        start = sum(even.plan.batch_sizes[: hvd.rank()])
+        rows = EpochOrder(70, SEED, 0, 5).indices(start, len(first))
+        np.testing.assert_array_equal(first, x[rows])
+    expected, expected_history = one_process_run(model(), arrays, B)
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+    for name, values in expected_history.items():
+        np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
+
+
+def check_files_that_one_rank_cannot_read_are_an_error_of_all():
+    with shared_folder() as folder:
+        if hvd.rank() == 0:
+            for name in ("whole", "cut"):
+                write_examples(folder / name, *images(3))
+            with (folder / "cut").open("r+b") as file:
+                file.truncate((folder / "cut").stat().st_size - 5)
+        meet()
+        balancer = hvd.Balancer(B)
+        last = hvd.size() - 1
+        mine = folder / ("cut" if hvd.rank() == last else "whole")
+        with pytest.raises(ValueError, match=r"cut: the record at offset \d+ is cut off"):
+            balancer.dataset(hvd.data.TFRecords(mine))
+        if last > 0:
+            mine = folder / "whole"
+            if hvd.rank() == last:
+                mine = folder / "other"
+                write_examples(mine, *images(3))
+            with pytest.raises(ValueError, match="data set differs between ranks"):
+                balancer.dataset(hvd.data.TFRecords(mine))
+
+
+def check_a_rank_without_the_native_library_learns_the_same_as_the_others():
+    """It reads and packs by NumPy and TensorFlow, and so do all where they must do alike."""
+    if hvd.size() == 1 or native.library() is None:
+        pytest.skip("needs two kinds of ranks")
+    library = native.library()
+    with pytest.MonkeyPatch.context() as patch:
+        if hvd.rank() == hvd.size() - 1:
+            patch.setenv("HVD_DBS_NATIVE", "0")
+            assert native.library() is None
+        native.forget_agreement()
+        check_records_in_files_equal_one_process()
+        assert native.agreed() is None
+    native.forget_agreement()
+    assert native.agreed() is library

@@ -1,5 +1,5 @@
-"""Faults and wrong arguments on 1 and 3 ranks under mpirun."""
+"""Faults, wrong arguments and saved states on 1 and 3 ranks under mpirun."""
 
 from tests.mpi import checks
 
-test_job = checks.as_tests("tests.mpi.job_checks", num_ranks=[1, 3])
+test_job = checks.as_tests("tests.mpi.job_checks", "tests.mpi.resume_checks", num_ranks=[1, 3])

@@ -2,7 +2,9 @@
 
 from tests.mpi import checks
 
-_MODULES = ("tests.mpi.training_checks", "tests.mpi.evaluation_checks", "tests.mpi.source_checks")
+_MODULES = tuple(
+    f"tests.mpi.{name}_checks" for name in ("training", "optimizer", "evaluation", "source")
+)
 _ON_ONE_RANK = (
     "check_uneven_plan_equals_one_process",
     "check_plans_that_change_within_an_epoch_equal_one_process",

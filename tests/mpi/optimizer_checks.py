@@ -1,0 +1,114 @@
+"""Optimizers of all kinds apply the mean of all ranks. Run on 3 ranks, some checks on 2."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import hvd_dbs.keras as hvd
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    flat,
+    images,
+    model,
+    one_process_run,
+    scripted,
+    sgd,
+    some_plans,
+    weights_of_all_ranks,
+)
+
+B = 16
+
+
+def check_adam_with_clipping_and_decay_equals_one_process():
+    def adam():
+        return keras.optimizers.AdamW(0.01, weight_decay=0.01, global_clipnorm=0.5)
+
+    arrays = images(70)
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    net = model()
+    compile_model(net, hvd.DistributedOptimizer(adam(), balancer=balancer))
+    fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
+    expected, _ = one_process_run(model(), arrays, B, adam())
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+def check_sparse_gradients_equal_one_process():
+    def embedding():
+        keras.utils.set_random_seed(1)
+        return keras.Sequential(
+            [
+                keras.layers.Input((5,), dtype="int32"),
+                keras.layers.Embedding(50, 8),
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(4),
+            ]
+        )
+
+    words = np.random.default_rng(3).integers(0, 50, (70, 5)).astype(np.int32)
+    arrays = (words, images(70)[1])
+    for sparse_as_dense in (False, True):
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = embedding()
+        optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(0.5, momentum=0.9),
+            balancer=balancer,
+            sparse_as_dense=sparse_as_dense,
+        )
+        compile_model(net, optimizer)
+        fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
+        reference = keras.optimizers.SGD(0.5, momentum=0.9)
+        expected, _ = one_process_run(embedding(), arrays, B, reference)
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+def check_optimizer_without_a_balancer_averages_as_horovod_does():
+    x, y = images(48)
+    net = model(seed=1 + hvd.rank())
+    compile_model(net, sgd(None))
+    mine = slice(hvd.rank(), None, hvd.size())
+    local = 48 // hvd.size()
+    net.fit(
+        x[mine],
+        y[mine],
+        batch_size=local,
+        epochs=3,
+        verbose=0,
+        shuffle=False,
+        callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)],
+    )
+    whole = model()
+    compile_model(whole, keras.optimizers.SGD(0.05, momentum=0.9))
+    for _ in range(3):
+        whole.train_on_batch(x, y)
+    np.testing.assert_allclose(flat(net), flat(whole), atol=1e-5)
+
+
+def check_mixed_precision_skips_the_same_steps_on_all_ranks():
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        balancer = hvd.Balancer(B, hvd.strategies.static([1] * hvd.size()))
+        x, y = images(64)
+        x[:, 0, 0, 0] = 1.0
+        x[5] = 6e4  # One sample overflows, on the one rank that has it.
+        net = model()
+        compile_model(net, sgd(balancer))
+        fit(net, balancer, balancer.dataset((x, y), shuffle_seed=SEED))
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    weights = weights_of_all_ranks(net)
+    np.testing.assert_array_equal(weights, np.broadcast_to(weights[0], weights.shape))
+    assert np.isfinite(weights).all()
+    assert isinstance(net.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def check_loss_scaling_the_wrong_way_round_is_an_error():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, keras.optimizers.LossScaleOptimizer(sgd(balancer)))
+    with pytest.raises(ValueError, match="wrap it the other way round"):
+        net.fit(*images(B), batch_size=B, verbose=0)

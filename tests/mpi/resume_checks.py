@@ -1,0 +1,267 @@
+"""Training that was saved goes on as if nothing had been, or says why it cannot. Run on 3 ranks."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import tempfile
+import warnings
+from itertools import chain
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from horovod.common.exceptions import HorovodInternalError
+
+import hvd_dbs.keras as hvd
+import hvd_dbs.tensorflow.elastic as tf_elastic
+from hvd_dbs.cluster import rendezvous
+from hvd_dbs.sampling import EpochOrder
+from hvd_dbs.tensorflow import DistributedGradientTape
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    flat,
+    hvd_collective,
+    images,
+    model,
+    one_process_run,
+    scripted,
+    sgd,
+    some_plans,
+)
+from tests.mpi.together import captured, global_batch, meet, on_last_rank, shared
+
+B = 16
+
+
+class StopAt(keras.callbacks.Callback):
+    """Ends the training when so many steps of an epoch are over."""
+
+    def __init__(self, epoch, steps):
+        super().__init__()
+        self.at, self.epoch = (epoch, steps), 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch + 1) == self.at:
+            self.model.stop_training = True
+
+
+def check_training_goes_on_in_the_midst_of_an_epoch():
+    arrays = images(8 * B + 5)
+    expected, _ = one_process_run(model(), arrays, B)
+    ids = (arrays[0], np.arange(len(arrays[1])))
+    costs = np.random.default_rng(5).lognormal(size=len(arrays[1]))
+    for every, in_call, steps, cost in (
+        ("epoch", 1, 3, None),
+        (1, 2, 4, costs),
+        ("epoch", 2, 2, None),
+    ):
+        first = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+        net = model()
+        compile_model(net, sgd(first), steps_per_execution=in_call)
+        dataset = first.dataset(arrays, shuffle_seed=SEED)
+        fit(net, first, dataset, callbacks=[StopAt(1, steps)])
+        state = json.loads(json.dumps(first.gather_state_dict(), allow_nan=False))
+        assert (state["epoch"], state["used"]) == (1, [[0, steps * B]])
+
+        # Without the last rank's entry, the state is that of a job with one rank less.
+        for ranks in {hvd.size(), max(hvd.size() - 1, 1)}:
+            saved = {**state, "ranks": state["ranks"][:ranks]}
+            second = hvd.Balancer(B, scripted(some_plans(B)), every=every)
+            second.load_state_dict(saved)
+            if ranks == hvd.size():
+                assert second.plan == first.plan
+                assert second.gather_state_dict()["ranks"] == state["ranks"]
+            other = model()
+            compile_model(other, sgd(second), steps_per_execution=in_call)
+            other.optimizer.build(other.trainable_variables)
+            other.set_weights(net.get_weights())
+            for variable, value in zip(
+                other.optimizer.variables, net.optimizer.variables, strict=True
+            ):
+                variable.assign(value)
+            dataset = second.dataset(arrays, shuffle_seed=SEED, cost=cost)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # "Your input ran out of data".
+                history = fit(other, second, dataset)
+            assert history.epoch == [1, 2]
+            np.testing.assert_allclose(flat(other), expected, atol=1e-5)
+            assert second.cursor.epoch == 3
+
+        seen = []
+        reader = hvd.Balancer(B // 2 + 1, scripted(some_plans(B // 2 + 1)))
+        rest = reader.dataset(ids[1], shuffle_seed=SEED)
+        reader.load_state_dict(state)
+        reader.loop.begin_training()
+        for epoch, num_left in ((1, len(ids[1]) - steps * B), (2, len(ids[1]))):
+            reader.loop.begin_epoch(epoch)
+            seen = [global_batch(reader, s, batch) for s, batch in enumerate(rest)]
+            assert len(seen) == -(-num_left // (B // 2 + 1))
+            order = EpochOrder(len(ids[1]), SEED, epoch).indices(0, len(ids[1]))
+            assert list(chain.from_iterable(seen)) == order[-num_left:].tolist()
+            reader.loop.end_epoch()
+        reader.loop.end_training()
+
+
+def check_training_that_cannot_go_on_so_says_why():
+    balancer = hvd.Balancer(B, "even")
+    balancer.dataset(np.arange(5 * B), shuffle_seed=SEED)
+    state = {**balancer.state_dict(), "epoch": 2, "used": [[0, B]]}
+    for source, seed, text in (
+        (np.arange(4 * B), SEED, r"num_samples=64 instead of 80"),
+        (np.arange(5 * B), SEED + 1, r"shuffle_seed=8 instead of 7"),
+    ):
+        other = hvd.Balancer(B, "even")
+        other.load_state_dict(state)
+        with pytest.raises(ValueError, match=text):
+            other.dataset(source, shuffle_seed=seed)
+        other = hvd.Balancer(B, "even")
+        other.dataset(source, shuffle_seed=seed)
+        with pytest.raises(ValueError, match=text):
+            other.load_state_dict(state)
+    for used, text in (
+        ([[0, 6 * B]], "positions up to 96 are used"),
+        ([[0, 5 * B]], "no sample is left of epoch 2"),
+        ([[4, 2]], "intervals in ascending order"),
+        ([[0, 2], [2, 4]], "do not touch"),
+        ([[0]], "not a pair of positions"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            balancer.load_state_dict({**state, "used": used})
+    balancer.load_state_dict(state)
+    balancer.loop.begin_training()
+    with pytest.raises(ValueError, match=r"begins with epoch 0 .* go on in epoch 2"):
+        balancer.loop.begin_epoch(0)
+    balancer.loop.begin_epoch(2)
+    assert balancer.loop.num_steps_in_epoch == 4
+    balancer.loop.end_training()
+
+
+def check_a_loop_of_ones_own_goes_on_from_the_latest_commit_of_any_rank():
+    """Ranks are lost behind some of the steps; the last rank has made one commit more by then."""
+    rank, size = hvd.rank(), hvd.size()
+    rows, starts = 2.0 + np.arange(size), np.array([1.0, -2.0], np.float32)
+    weights = tf.Variable(starts + rank)  # Those of rank 0 are everybody's before the first step.
+    velocity = tf.Variable(tf.zeros_like(weights))
+    state = tf_elastic.TensorFlowState([weights, velocity], step=0)
+    taken = []
+
+    @tf_elastic.run
+    def train(state):
+        while state.step < 8:
+            with DistributedGradientTape(tf.GradientTape(), weight=rows[rank]) as tape:
+                loss = (1.0 + rank) * tf.reduce_sum(weights**2)
+            velocity.assign(0.9 * velocity + tape.gradient(loss, [weights])[0])
+            weights.assign_sub(0.05 * velocity)
+            state.step += 1
+            taken.append(state.step)
+            if len(taken) in (3, 6):
+                if rank == size - 1 and len(taken) == 3:
+                    state.save()
+                raise HorovodInternalError("a rank is gone")
+            if state.step % 2 == 0:
+                state.commit()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendezvous, "has_store", lambda: True)
+        patch.setattr(rendezvous, "rejoin", lambda: None)
+        train(state)
+    # The commit of step 3 holds for all; step 6 is taken again, from the commit of step 4.
+    assert taken == [1, 2, 3, 4, 5, 6, 5, 6, 7, 8]
+    v, w = 0.0, starts.astype(float)
+    for _ in range(8):
+        v = 0.9 * v + 2.0 * w * np.dot(rows, 1.0 + np.arange(size)) / rows.sum()
+        w = w - 0.05 * v
+    np.testing.assert_allclose(weights.numpy(), w, rtol=1e-4)
+    everywhere = hvd_collective().allgather(np.append(weights.numpy(), velocity.numpy()))
+    np.testing.assert_array_equal(everywhere, everywhere[[0] * size])
+
+
+def check_state_survives_json_and_wrong_states_change_nothing():
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, balancer.dataset(images(48), shuffle_seed=SEED), epochs=2)
+    state = json.loads(json.dumps(balancer.state_dict(), allow_nan=False))
+    restored = hvd.Balancer(B, scripted(some_plans(B)))
+    restored.load_state_dict(state)
+    assert restored.plan == balancer.plan
+    assert restored.state_dict() == balancer.state_dict()
+
+    fresh = hvd.Balancer(B, scripted(some_plans(B)))
+    before = fresh.state_dict()
+    for wrong in ({}, {**state, "format": 1}, hvd.Balancer(B, "even").state_dict(), None):
+        # Wrong on one rank only is as wrong as on all.
+        with pytest.raises(ValueError, match="not a state of this balancer"):
+            fresh.load_state_dict(on_last_rank(wrong, state))
+        assert fresh.state_dict() == before
+
+
+def check_a_damaged_training_state_is_an_error_on_all_ranks():
+    folder = Path(shared(tempfile.mkdtemp() if hvd.rank() == 0 else ""))
+
+    def train(seed=SEED, net=None, epochs=1):
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = net or model()
+        compile_model(net, sgd(balancer))
+        dataset = balancer.dataset(images(48), shuffle_seed=seed)
+        saving = hvd.callbacks.TrainingStateCallback(folder, balancer)
+        fit(net, balancer, dataset, epochs, callbacks=[saving])
+        return net, balancer
+
+    trained, _ = train(epochs=2)
+    net, balancer = train(epochs=2)  # Nothing is left to do.
+    np.testing.assert_array_equal(flat(net), flat(trained))
+    assert balancer.cursor.epoch == 2
+    state = folder / "training_state.json"
+    good = state.read_text()
+    weights = folder / json.loads(good)["state"]["weights"]
+    good_weights = weights.read_bytes()
+    meet()
+    damages = [
+        (lambda: state.write_text(good[:-9]), "cut short"),
+        (lambda: state.write_text(good.replace("scripted", "even")), "checksum"),
+        (lambda: state.write_text("{}"), "not a file that hvd_dbs wrote"),
+        (lambda: weights.write_bytes(good_weights[:-7]), "does not hold what was saved"),
+        (weights.unlink, "cannot be read"),
+    ]
+    for damage, text in damages:
+        if hvd.rank() == 0:
+            damage()
+        meet()
+        with pytest.raises(ValueError, match=text):
+            train(epochs=3)
+        if hvd.rank() == 0:
+            state.write_text(good)
+            weights.write_bytes(good_weights)
+        meet()
+    with pytest.raises(ValueError, match="shuffle_seed=9 instead of 7"):
+        train(seed=9, epochs=3)
+
+    # A full disk: the old state is kept, training goes on, and it is said once.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if hvd.rank() == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with captured("hvd_dbs") as records:
+            net, balancer = train(epochs=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert balancer.cursor.epoch == 4
+    said = [record for record in records if "cannot be saved" in record.getMessage()]
+    assert len(said) == (hvd.rank() == 0)
+    meet()
+    assert state.read_text() == good
+    net, balancer = train(epochs=2)
+    np.testing.assert_array_equal(flat(net), flat(trained))
+    meet()
+    if hvd.rank() == 0:
+        shutil.rmtree(folder)

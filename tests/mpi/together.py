@@ -1,0 +1,64 @@
+"""What checks do with all ranks together."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.cluster import collective as job
+from hvd_dbs.sampling import step_batch_sizes
+from tests.mpi.problems import hvd_collective
+
+
+def on_last_rank(value, otherwise):
+    return value if hvd.rank() == hvd.size() - 1 else otherwise
+
+
+def shared(text):
+    return job.allgather_text(hvd_collective(), text)[0]
+
+
+def meet():
+    shared("")
+
+
+@contextmanager
+def shared_folder():
+    """A folder that all ranks know, and that is gone when all are done with it."""
+    with tempfile.TemporaryDirectory() as mine:
+        yield Path(shared(mine))
+        meet()
+
+
+def global_batch(balancer, step, ids):
+    """The ids of all ranks in a step, in order, without those that only fill in."""
+    count = balancer.loop.samples_in_step(step)
+    row = np.full(2 * balancer.global_batch_size, -1)
+    row[:count] = ids.numpy()[:count]
+    assert len(ids) == max(count, 1) or count == 0
+    rows = hvd_collective().allgather(row)
+    counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer.loop._num_samples)
+    return [i for row, count in zip(rows, counts, strict=True) for i in row[:count].tolist()]
+
+
+class captured:  # noqa: N801
+    """The log records of a logger and those below it."""
+
+    def __init__(self, name):
+        self._logger = logging.getLogger(name)
+        self._handler = logging.Handler()
+        self.records = []
+        self._handler.emit = self.records.append
+
+    def __enter__(self):
+        self._logger.addHandler(self._handler)
+        self._logger.setLevel(logging.INFO)
+        return self.records
+
+    def __exit__(self, *exception):
+        self._logger.removeHandler(self._handler)
