@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 
 from hvd_dbs.ops.records import Records, scan
 
+_PARSER = threading.Lock()
+"""NumPy parses a file's header with `ast`, which fails in several threads at once (CPython 3.11)."""
+
 _FORMAT = 1
 _HEADER = 7
 _NUM_THREADS = 8
@@ -121,7 +124,7 @@ def _save(kept: Path, records: Records, file: os.stat_result, verified: bool) ->
 def _load(kept: Path, path: Path, verify: bool) -> Records | None:
     """A kept index, or None if there is none that is whole, fits the file and knows enough."""
     try:
-        with kept.open("rb") as stream:
+        with kept.open("rb") as stream, _PARSER:
             content = np.load(stream, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
