@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hvd_dbs.ops.records import Records, scan
 
 _PARSER = threading.Lock()
-"""NumPy parses a file's header with `ast`, which fails in several threads at once (CPython 3.11)."""
+"""NumPy parses a header with `ast`, which fails in several threads at once (CPython 3.11)."""
 
 _FORMAT = 1
 _HEADER = 7
