@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -198,8 +199,8 @@ class HorovodCollective(Collective):
     def __init__(self, name: str) -> None:
         import horovod.tensorflow as hvd
 
-        self._allgather = lambda rows: hvd.allgather(rows, name=f"hvd_dbs.{name}.allgather")
-        self._broadcast = lambda row: hvd.broadcast(row, 0, name=f"hvd_dbs.{name}.broadcast")
+        self._allgather = partial(hvd.allgather, name=f"hvd_dbs.{name}.allgather")
+        self._broadcast = partial(hvd.broadcast, root_rank=0, name=f"hvd_dbs.{name}.broadcast")
         self._functions: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hvd_dbs collective")
         self.rank: int = hvd.rank()
@@ -220,12 +221,13 @@ class HorovodCollective(Collective):
 
         # Called eagerly, all of Horovod's operations of a kind have one name, and no two may be
         # under way at once, of ours and of the user's; in a function each has its own. A function
-        # of several types would be traced again and again, with a warning.
+        # of several types would be traced again and again, with a warning; it also comes where
+        # several functions are made of the same code, which a `partial` has none of.
         sent = np.array(row)
         key = (operation, sent.dtype, sent.ndim)
         if key not in self._functions:
             spec = tf.TensorSpec([None] * sent.ndim, sent.dtype)
-            self._functions[key] = tf.function(operation, [spec], autograph=False)
+            self._functions[key] = tf.function(partial(operation), [spec], autograph=False)
         function = self._functions[key]
         return self._thread.submit(lambda: np.array(function(sent)))
 
