@@ -8,7 +8,8 @@ A script tells which hosts there are; it is asked every second:
         --host-discovery-script ./discover.sh python examples/keras_elastic.py
 
 While it runs, add a host (`echo 127.1:1 >> hosts`: another name of this machine), take one away
-again, or kill one of the ranks. The same script runs as one process and under `mpirun` as well.
+again, or kill one of the ranks. The same script runs as one process and under `mpirun` as well;
+with `--save FOLDER` each start goes on where the last one was saved, on any number of ranks.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--save", metavar="FOLDER", help="save there, and go on from what it holds")
     options = parser.parse_args()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
@@ -58,6 +60,23 @@ def main() -> None:
     global_batch = "per_rank" if options.per_rank else "constant"
     state = hvd.elastic.KerasState(model, epoch=0, batch=0, global_batch=global_batch)
 
+    def callbacks() -> list[keras.callbacks.Callback]:
+        chosen = [
+            hvd.callbacks.MetricAverageCallback(),
+            hvd.callbacks.DynamicBatchSizeCallback(balancer),
+            hvd.callbacks.DynamicLearningRateCallback(balancer),
+            hvd.elastic.UpdateBatchStateCallback(state),
+            hvd.elastic.UpdateEpochStateCallback(state),
+            hvd.elastic.CommitStateCallback(state, batches_per_commit=5),
+        ]
+        if options.save is not None:
+            # The file is for the next job: where ranks have changed, the last commit is newer.
+            restore = state.num_commits == 0
+            chosen.append(
+                hvd.callbacks.TrainingStateCallback(options.save, balancer, 20, restore=restore)
+            )
+        return chosen
+
     # And this with the others, each time their number changes.
     @hvd.elastic.run
     def fit(state: hvd.elastic.KerasState) -> None:
@@ -67,14 +86,7 @@ def main() -> None:
             epochs=options.epochs,
             shuffle=False,  # The order comes from the balancer.
             verbose=2 if hvd.rank() == 0 else 0,
-            callbacks=[
-                hvd.callbacks.MetricAverageCallback(),
-                hvd.callbacks.DynamicBatchSizeCallback(balancer),
-                hvd.callbacks.DynamicLearningRateCallback(balancer),
-                hvd.elastic.UpdateBatchStateCallback(state),
-                hvd.elastic.UpdateEpochStateCallback(state),
-                hvd.elastic.CommitStateCallback(state, batches_per_commit=5),
-            ],
+            callbacks=callbacks(),
         )
 
     fit(state)

@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import horovod.tensorflow as hvd
 import tensorflow as tf
 from horovod.common.elastic import notification_manager
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
 from hvd_dbs.cluster import last_words, rendezvous
+from hvd_dbs.cluster.collective import is_elastic
 from hvd_dbs.tensorflow.elastic_state import ElasticState
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
             while True:
                 try:
                     state.sync()
+                    _tell_ranks(state)
                     result = function(state, *arguments, **options)
                     state.finish()
                     return result
@@ -84,6 +87,19 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
             notification_manager.remove_listener(state)
 
     return wrapper
+
+
+def _tell_ranks(state: ElasticState) -> None:
+    """Says on rank 0 of an elastic job which ranks it has now, and their plan."""
+    if not (is_elastic() and hvd.rank() == 0):
+        return
+    size, balancer = hvd.size(), state.balancer
+    ranks = f"{size} rank{'s' if size > 1 else ''}"
+    if balancer is None:
+        _LOGGER.info("%s now.", ranks)
+    else:
+        plan = list(balancer.plan.batch_sizes)
+        _LOGGER.info("%s now: global batch %d, local batch sizes %s.", ranks, sum(plan), plan)
 
 
 class TensorFlowState(ElasticState):

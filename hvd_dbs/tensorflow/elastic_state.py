@@ -33,6 +33,9 @@ class ElasticState(State):
         global_batch: Whether the balancer's global batch stays ("constant") or follows the number
             of ranks ("per_rank"), from the one that it is given and the ranks that the job begins
             with.
+
+    Attributes:
+        num_commits: How often the job has committed; 0 in a job that begins.
     """
 
     def __init__(

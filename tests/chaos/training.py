@@ -177,6 +177,10 @@ def main() -> None:
                 hvd.elastic.UpdateBatchStateCallback(state),
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, options.batches_per_commit),
+                # Of no use here, and so without effect: commits are newer than the file.
+                hvd.callbacks.TrainingStateCallback(
+                    options.folder / "saved", balancer, restore=state.num_commits == 0
+                ),
             ],
         )
 

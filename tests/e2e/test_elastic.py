@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -46,3 +47,11 @@ def test_training_comes_to_the_end_it_would_have_had(name, outcomes):
     assert outcome.happened == [fault.kind for fault in FAULTS[name].faults]
     assert "TensorFlow computes the same" in outcome.output  # One host has no native library.
     assert outcome.num_runs > 1, outcome.output[-6000:]
+    # Rank 0 says whenever the ranks have met which there are, and their plan.
+    told = re.findall(
+        r"(\d) ranks? now: global batch (\d+), local batch sizes \[(.*)\]", outcome.output
+    )
+    assert len(told) >= 2, outcome.output[-6000:]
+    for size, global_batch_size, plan in told:
+        batch_sizes = [int(number) for number in plan.split(", ")]
+        assert (len(batch_sizes), sum(batch_sizes)) == (int(size), int(global_batch_size))
