@@ -56,6 +56,8 @@ def command(suite: bool, prediction: bool, **given: object) -> None:
             raise InputError(
                 "--picture draws the runs of a scenario. Leave out --suite and --prediction."
             )
+        if (request.sizes or request.classes) and not (suite and request.curves is None):
+            raise InputError("--ranks and --classes choose scenarios of --suite.")
         if suite and request.curves is not None:
             text = simulate_curves.run(request, request.curves)
         elif suite:

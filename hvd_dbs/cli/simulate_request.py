@@ -59,7 +59,10 @@ class Request:
         ranks, classes = given.pop("ranks"), given.pop("classes")
         every = given.pop("every")
         if every is not None and every not in ("epoch", "automatic"):
-            every = _whole("--every", every, 1)
+            every = _whole("--every", every, 1, ', "epoch" or "automatic"')
+        for option, path in (("--json", given["json_path"]), ("--picture", given["picture_path"])):
+            if path is not None and not path.parent.is_dir():
+                raise ValueError(f"{option} {path}: there is no folder {path.parent}. Make it.")
         return cls(
             names=known if "all" in names else tuple(dict.fromkeys(names)),
             sizes=ranks and tuple(_whole("--ranks", size, 4) for size in ranks.split(",")),
@@ -88,11 +91,11 @@ class Request:
                 raise ValueError(f"--json {self.json_path}: {error}.") from error
 
 
-def _whole(option: str, text: str, least: int) -> int:
+def _whole(option: str, text: str, least: int, others: str = "") -> int:
     try:
         value = int(text)
     except ValueError:
         value = least - 1
     if value < least:
-        raise ValueError(f"{option} {text}; expected a whole number from {least} on.")
+        raise ValueError(f"{option} {text}; expected a whole number from {least} on{others}.")
     return value

@@ -32,7 +32,7 @@ def run(request: Request) -> str:
     for name in names:
         if name not in preset_names():
             known = ", ".join(preset_names())
-            raise ValueError(f"strategy = {name!r}; expected one of {known}.")
+            raise ValueError(f"{request.scenario}: strategy = {name!r}; expected one of {known}.")
     conditions = Conditions.of(scenario)
     with progress_bar(scenario.name, len(names) * scenario.steps) as progress:
         runs = [

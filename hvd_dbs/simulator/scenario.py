@@ -136,7 +136,14 @@ class Scenario:
         for group in self.ranks:
             if isinstance(group, MeasuredRanks):
                 self._curve_of(group)
-        self.bounds.check(self.global_batch_size)
+        try:
+            self.bounds.check(self.global_batch_size)
+        except ValueError as error:
+            if not any(isinstance(group, MeasuredRanks) for group in self.ranks):
+                raise
+            raise ValueError(
+                f"{error}\nA measured curve is a bound: no plan leaves its batch sizes."
+            ) from None
 
     @property
     def size(self) -> int:

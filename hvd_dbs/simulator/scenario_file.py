@@ -6,6 +6,8 @@ a list of tables (`[[ranks]]`, `[[disturbances]]`) reads as what it is.
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
 import types
 import typing
@@ -26,6 +28,9 @@ else:
     import tomli as tomllib
 
 Record = TypeVar("Record")
+
+_TABLES = ("noise", "host_load", "communication")
+_LISTS = ("ranks", "disturbances")
 
 _EXPECTED = {
     int: "a whole number",
@@ -49,11 +54,13 @@ def read_scenario(path: Path, curves: Path | None = None) -> Scenario:
 
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read: {error}.") from error
+    try:
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: is not TOML: {error}.") from error
+        raise ValueError(f"{path}: is not TOML: {error}.{_brackets(text)}") from error
     try:
         return scenario_of(table, path.stem, path.parent, curves)
     except ValueError as error:
@@ -133,6 +140,14 @@ def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
     return scenario if seed is None else replace(scenario, seed=seed)
 
 
+def _brackets(text: str) -> str:
+    """A hint for the two lists of tables, where one is written as a table."""
+    for name in _LISTS:
+        if re.search(rf"^\s*\[\s*{name}\s*\]", text, re.MULTILINE):
+            return f" Each group begins with [[{name}]], in two brackets."
+    return ""
+
+
 def _host_load(rest: dict[str, Any]) -> HostLoad | None:
     if rest.get("host_load") is False:
         del rest["host_load"]
@@ -180,9 +195,7 @@ def _record(
     names = [entry.name for entry in own]
     for name, value in table.items():
         if name not in names:
-            raise ValueError(
-                f"{prefix}{name} = {value!r} is unknown; expected one of {', '.join(names)}."
-            )
+            raise ValueError(prefix + _unknown(name, value, names, is_top=not place))
     values: dict[str, Any] = {}
     for entry in own:
         if entry.name in table:
@@ -196,6 +209,21 @@ def _record(
         return record(**values, **parts)
     except ValueError as error:
         raise ValueError(f"{prefix}{error}") from None
+
+
+def _unknown(name: str, value: Any, names: list[str], is_top: bool) -> str:
+    """What is said of a field that no record has, or of a table that no file has."""
+    if is_top:
+        names = [*names, *(f"[{one}]" for one in _TABLES), *(f"[[{one}]]" for one in _LISTS)]
+    if isinstance(value, Mapping):
+        given = f"[{name}]"
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        given = f"[[{name}]]"
+    else:
+        given = f"{name} = {value!r}"
+    near = difflib.get_close_matches(given.split(" = ")[0], names, n=1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    return f"{given} is unknown; expected one of {', '.join(names)}.{meant}"
 
 
 def _value(kind: Any, value: Any, place: str) -> Any:

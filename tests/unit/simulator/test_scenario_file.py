@@ -83,7 +83,22 @@ def changed(before: str, after: str) -> str:
         (changed("= 64", "= true"), "global_batch_size = True; expected a whole number"),
         (changed("= 64", "= 0"), "global_batch_size=0; expected a whole number from 1 on"),
         (changed("= 64", "= 2"), "needs at least 3 samples a step but global_batch_size=2"),
-        (changed("steps = 40", "stepps = 40"), "stepps = 40 is unknown; expected one of name, "),
+        (
+            changed("steps = 40", "stepps = 40"),
+            r"stepps = 40 is unknown; expected one of name, .* Did you mean steps\?",
+        ),
+        (
+            changed("[noise]", "[network]"),
+            r"\[network\] is unknown; expected one of name, .*, \[communication\], \[\[ranks\]\]",
+        ),
+        (
+            GOOD.replace("[[ranks]]", "[[rank]]"),
+            r"\[\[rank\]\] is unknown; .* Did you mean \[\[ranks\]\]\?",
+        ),
+        (
+            GOOD.replace("[[ranks]]", "[ranks]"),
+            r"is not TOML: .* Each group begins with \[\[ranks\]\], in two brackets",
+        ),
         (changed("steps = 40", "ratios = [1, 2]"), "expected one positive number for each of the"),
         (changed("steps = 40", "ratios = [1, 'a']"), "expected a list of numbers"),
         (changed("jitter = 0.02", "jitter = 3"), r"noise\.jitter=3\.0; expected a number from 0"),
@@ -127,6 +142,23 @@ def test_measured_curves_are_lines_between_points_and_bounds_outside(write):
     assert conditions.curves.seconds(np.asarray([3, 3])).tolist() == pytest.approx([0.005, 0.009])
     run = simulate(conditions, preset("dbs", conditions))
     assert all(2 <= change.batch_sizes[0] <= 40 for change in run.changes)
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff" + CURVES.replace("\n", "\r\n"), CURVES.replace(",", ", ")]
+)
+def test_curves_as_spreadsheets_and_people_write_them(write, text):
+    scenario = scenario_of_curves(write(text, "curves.csv"), 30)
+    assert scenario.bounds == scenario_of_curves(write(CURVES, "plain.csv"), 30).bounds
+
+
+def test_a_measured_range_that_is_too_small_is_said_to_be_one(write):
+    curves = write(CURVES, "curves.csv")
+    with pytest.raises(ValueError, match=r"global_batch_size=90(.|\n)*A measured curve is a bound"):
+        scenario_of_curves(curves, 90)
+    with pytest.raises(ValueError, match="global_batch_size=2") as caught:
+        read_scenario(write(changed("= 64", "= 2")))
+    assert "A measured curve" not in str(caught.value)
 
 
 def test_curves_by_file_and_by_option(write):
