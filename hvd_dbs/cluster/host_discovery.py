@@ -48,6 +48,11 @@ def discover(
             f"discovery script {script} has not ended after {timeout:g} s. It is run every second "
             f"and must only print what is known."
         ) from error
+    if process.returncode == 127 and os.path.isfile(script) and os.path.dirname(script) == "":
+        raise ValueError(
+            f"discovery script {script} is looked for on the PATH, as it has no folder. Give "
+            f"./{script}, to horovodrun as well."
+        )
     if process.returncode != 0:
         raise ValueError(
             f"discovery script {script} ended with exit code {process.returncode}; it says: "

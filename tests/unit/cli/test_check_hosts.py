@@ -52,3 +52,12 @@ def test_a_script_that_cannot_be_run(tmp_path):
     result = CliRunner().invoke(main, ["check-hosts", f"{path}.missing"])
     assert result.exit_code == 2
     assert "exit code 127" in result.output
+
+
+def test_a_script_in_the_current_folder_needs_its_folder(tmp_path, monkeypatch):
+    script(tmp_path, "echo localhost:1")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["check-hosts", "hosts.sh"])
+    assert result.exit_code == 2
+    assert "Give ./hosts.sh, to horovodrun as well." in result.output
+    assert CliRunner().invoke(main, ["check-hosts", "./hosts.sh"]).exit_code == 0
