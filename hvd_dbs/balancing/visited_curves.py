@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
 
+ELASTICITY = 0.9
+"""d log t / d log b where nothing else is known of a rank."""
+
 _FLAT = 1e-30
 _FULL_HOPE_GAP = 4.0
 """Between points closer than this (in samples) there is less to hope for, in proportion."""
@@ -26,7 +29,7 @@ class VisitedCurves:
         spread: Relative uncertainty of the time at the batch size in use, shape `[size]`.
         unrest: 1 where the last time was far off and waits for another, 2 where the pace is another
             one since the last round, else 0; shape `[size]`.
-        slower: Log of how much slower than usual the rank is, at least 0, shape `[size]`.
+        usual: The pace of the rank when nothing disturbs it, log t - 0.9 log b, shape `[size]`.
     """
 
     points: NDArray[np.float64]
@@ -34,7 +37,7 @@ class VisitedCurves:
     slope: NDArray[np.float64]
     spread: NDArray[np.float64]
     unrest: NDArray[np.float64]
-    slower: NDArray[np.float64]
+    usual: NDArray[np.float64]
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -68,9 +71,24 @@ class VisitedCurves:
         slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
         return np.asarray(y + slope * (batch_sizes - x))
 
-    def scaled(self, factors: NDArray[np.float64]) -> VisitedCurves:
-        """The curves of ranks that take `factors` times as long, shape `[size]`."""
-        return replace(self, times=self.times * factors, slope=self.slope * factors)
+    def guarded(self, batch_sizes: NDArray[np.float64], log_factor: float) -> VisitedCurves:
+        """The curves of ranks that may be slowed down from their usual pace at any time.
+
+        A rank that is slower than that already stays as it is. Of the others, how they are doing
+        at the moment does not matter: they count as slowed down.
+
+        Args:
+            batch_sizes: Batch sizes in use, shape `[size]`.
+            log_factor: Log of the factor that they may be slowed down by.
+        """
+        b = np.maximum(batch_sizes, 1.0)
+        slowed = np.exp(self.usual + log_factor) * b**ELASTICITY
+        counted = slowed > self.seconds(batch_sizes)
+        points, times = self.points.copy(), self.times.copy()
+        points[:, counted], times[:, counted] = np.nan, np.nan
+        points[0, counted], times[0, counted] = b[counted], slowed[counted]
+        slope = np.where(counted, ELASTICITY * slowed / b, self.slope)
+        return replace(self, points=points, times=times, slope=slope)
 
     def expected(self, growth: float = np.inf) -> PiecewiseCurves:
         """The same curves in pieces, each from a visited point to the next.

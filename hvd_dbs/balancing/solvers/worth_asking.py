@@ -47,8 +47,10 @@ class WorthAsking:
         now = float(np.max(curves.seconds(problem.current.samples)))
         gain = state["gain"] * float(np.exp(-state["steps"] / _MEMORY_STEPS))
         if proposal.plan != problem.current:
-            after = float(np.max(curves.seconds(proposal.plan.samples)))
-            gain += max(0.0, float(np.log(now / after)))
+            new = proposal.gain
+            if new is None:
+                new = float(np.log(now / np.max(curves.seconds(proposal.plan.samples))))
+            gain += max(0.0, new)
         cost = problem.decision_seconds / now
         best = np.sqrt(2 * cost * _MEMORY_STEPS / max(gain, 1e-9))
         steps = round(min(max(best, 1.0), max(_MOST_STEPS, cost / _LEAST_SHARE)))

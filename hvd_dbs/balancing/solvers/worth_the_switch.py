@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +25,7 @@ _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
 _ROUNDS_OF_UNREST, _ROUNDS_TO_KNOW_NOISE = 5, 4
-_RISK_WEIGHT, _RISK_FACTOR, _LEAST_RISK = 0.05, 1.5, 0.1
+_RISK_WEIGHT, _RISK_FACTOR, _LEAST_RISK = 0.05, 2.0, 0.5
 
 
 class WorthTheSwitch:
@@ -95,7 +97,7 @@ class WorthTheSwitch:
             state = {**self.init(), "unrest": state["unrest"], "risk": state["risk"]}
         true = curves if visited is None else visited
         if visited is not None:
-            state, visited = _with_risk(state, visited, now)
+            state, visited = _with_risk(state, visited, problem.current.samples, now)
             now = _step(visited, problem.current.samples)
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
@@ -128,7 +130,10 @@ class WorthTheSwitch:
                     reason = "a trial: untried batch sizes may be faster"
                     return _change(hoped, reason, state, true, "trials")
         if best_seconds < target:
-            return _change(best, "", state, true)
+            # Part of what plans promise is not kept, so it is no reason to ask sooner.
+            believed = float(np.log(now / best_seconds)) - state["risk"]
+            proposal, state = _change(best, "", state, true)
+            return replace(proposal, gain=believed), state
         if visited is not None and tries and state["round_trials"] < _ROUND_TRIALS:
             near = visited.hopeful_at(_round_numbers(problem.current.samples), _ROUND_HOPE)
             hoped = plan_within(problem, near, (0.0, target))
@@ -167,13 +172,13 @@ def _nothing_to_find(
 
 
 def _with_risk(
-    state: SolverState, visited: VisitedCurves, now: float
+    state: SolverState, visited: VisitedCurves, batch_sizes: NDArray[np.float64], now: float
 ) -> tuple[SolverState, VisitedCurves]:
     """The curves of ranks that may be slowed down before the next plan can hold.
 
     Where some rank becomes slow again and again, steps take longer than was promised. Then each
-    rank counts as that much slower than usual, unless it is slower already: a slow rank needs to
-    be no faster than the next unlucky one.
+    rank counts as slower than usual, by twice as much (in logarithms: plans made so promise less),
+    unless it is slower already: a slow rank needs to be no faster than the next unlucky one.
     """
     if state["promised_seconds"] is not None:
         missed = max(0.0, float(np.log(now / state["promised_seconds"])))
@@ -182,7 +187,7 @@ def _with_risk(
     risk = _RISK_FACTOR * state["risk"]
     if risk <= _LEAST_RISK:
         return state, visited
-    return state, visited.scaled(np.exp(np.maximum(risk - visited.slower, 0.0)))
+    return state, visited.guarded(batch_sizes, risk)
 
 
 def _arrived(visited: VisitedCurves, plan: Plan) -> bool:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
-_MOST_LOAD = 0.95
+_MOST_LOAD = 0.8
 _JUMP_SIGMAS, _LEAST_JUMP, _FIRST_NOISE = 4.0, 0.1, 0.05
 _USUAL_WEIGHT, _NOISE_WEIGHT = 0.2, 0.05
 _PRIOR, _MOST_FACTOR, _MOST_LOG_PACE, _HEEDED = 0.1, 1.5, 1.5, 0.05

@@ -10,7 +10,7 @@ from hvd_dbs.balancing.time_models.change import confirm
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums, rescale
 from hvd_dbs.balancing.time_models.load_warning import no_warnings, read_load
 from hvd_dbs.balancing.time_models.time_model import ModelState
-from hvd_dbs.balancing.visited_curves import VisitedCurves
+from hvd_dbs.balancing.visited_curves import ELASTICITY, VisitedCurves
 
 _FIRST_NOISE = 0.03
 """Relative deviation of a single step, before anything is known of it."""
@@ -22,9 +22,9 @@ nor a new batch size to be further from what was expected of it than the second.
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 3.5, 0.02
 _MOST_STEPS, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT, _OTHER_CURVE = 60.0, 3.0, 8.0, 0.15
 _STEPS_AFTER_WARNING = 1.0
-_USUAL_KEEP = 0.99
+_USUAL_KEEP, _FASTER_WEIGHT, _ORDINARY_WEIGHT, _UNUSUAL = 0.998, 0.3, 0.03, 0.1
 _FIRST_STEP = 0.1
-_ELASTICITY, _ELASTICITY_SIGMA = 0.9, 0.15
+_ELASTICITY_SIGMA = 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
 _LINE_KEEP, _NOISE_WEIGHT = 0.9, 0.05
 _FIRST_MISS, _FIRST_LINE_MISS, _MOST_MISS, _MISS_WEIGHT = 0.03, 0.06, 0.3, 0.25
@@ -53,6 +53,8 @@ class VisitedPoints:
 
     Where the host's load has told changes of pace before, its rise scales the points beforehand
     (`load_warning`), and the time of the round that follows is believed whatever it is.
+
+    Beside the points it keeps the rank's usual pace, which disturbances that pass do not move.
 
     Times at points are drawn to a line through the last rounds, altogether where it has told as
     well as they have what a return to them takes.
@@ -85,7 +87,8 @@ class VisitedPoints:
             "noise": np.full(num_rows, _FIRST_NOISE**2),
             "suspect": np.zeros(num_rows),
             "changed": np.zeros(num_rows),
-            "slower": np.zeros(num_rows),
+            "usual": np.full(num_rows, np.nan),
+            "slowest": np.zeros(num_rows),
             "drift": np.zeros(num_rows),
             "line": no_sums(num_rows),
             "misses": np.tile([_FIRST_MISS**2, _FIRST_LINE_MISS**2], (num_rows, 1)),
@@ -145,6 +148,14 @@ class VisitedPoints:
         weight = np.maximum(_NOISE_WEIGHT, 1.0 / (state["num_rounds"] + 1.0))
         noise = np.maximum(state["noise"] + weight * (squared - state["noise"]), 1e-10)
 
+        pace = np.log(t) - ELASTICITY * np.log(b)
+        usual = _usual(state, pace, steps, usable)
+        slower = np.where(usable & (~far | changed), pace - usual, 0.0)
+        slowest = np.maximum(state["slowest"], slower)
+        load = read_load(state, measurement.cpu_load, np.where(usable, surprise, np.nan))
+        # No rank is expected to be slower than it has been seen.
+        load["warned"] = np.minimum(load["warned"], slowest - slower)
+
         new: ModelState = {
             "batch_size": np.where(counts > 0, state["batch_size"], np.nan),
             "seconds": np.where(counts > 0, state["seconds"] * scale[:, np.newaxis], np.nan),
@@ -156,10 +167,11 @@ class VisitedPoints:
             "suspect": suspect,
             "changed": moved.astype(np.float64),
             "drift": np.where(moved, 0.0, drift),
-            "slower": np.maximum(state["slower"] * _USUAL_KEEP**steps + np.log(scale), 0.0),
+            "usual": usual,
+            "slowest": slowest,
             "line": state["line"],
             "misses": _misses(state, b, t, usable & seen & (state["current"] != b), here),
-            **read_load(state, measurement.cpu_load, np.where(usable, surprise, np.nan)),
+            **load,
         }
         # An outlier counts only where nothing else is known of its batch size.
         folded = np.flatnonzero(usable & (~far | changed))
@@ -190,7 +202,7 @@ class VisitedPoints:
         steps = np.maximum(np.sum(np.where(here, counts, 0.0), axis=1), 1.0)
         spread = np.sqrt(state["noise"] / steps)
         unrest = np.where(state["changed"] > 0, 2.0, (state["suspect"] != 0).astype(np.float64))
-        return np.column_stack([points, times, slope, spread, unrest, state["slower"]])
+        return np.column_stack([points, times, slope, spread, unrest, state["usual"]])
 
     def curves(self, records: NDArray[np.float64]) -> VisitedCurves:
         """The curves through the points."""
@@ -212,9 +224,27 @@ def _warned(state: ModelState) -> ModelState:
         "num_steps": np.minimum(state["num_steps"], most[:, np.newaxis]),
         "suspect": np.where(heeded, 0.0, state["suspect"]),
         "changed": np.where(heeded, 1.0, state["changed"]),
-        "slower": state["slower"] + state["warned"],
         "line": rescale(state["line"], scale, most),
     }
+
+
+def _usual(
+    state: ModelState,
+    pace: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    usable: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """The pace of ranks that nothing disturbs, log t - 0.9 log b, shape `[rows]`.
+
+    The mean over rounds that noise alone sets apart from it. A much slower round counts little,
+    since it will pass, and a much faster one a lot: so the rounds before it were disturbed.
+    """
+    off = pace - state["usual"]
+    ordinary = np.abs(off) < np.maximum(_FAR_SIGMAS * np.sqrt(state["noise"] / steps), _UNUSUAL)
+    unusual = np.where(off < 0, _FASTER_WEIGHT, 1.0 - _USUAL_KEEP**steps)
+    weight = np.where(ordinary, _ORDINARY_WEIGHT, unusual)
+    moved = np.where(np.isfinite(state["usual"]), state["usual"] + weight * off, pace)
+    return np.where(usable & np.isfinite(pace), moved, state["usual"])
 
 
 def _new_point_surprise(
@@ -303,11 +333,11 @@ def _slope(
     y = np.where(visited, times / usual - 1.0, 0.0)
     variance = 2 * state["noise"][:, np.newaxis] / np.maximum(counts, 1.0) + _TOOTH_SIGMA**2
     prior = 1.0 / _ELASTICITY_SIGMA**2
-    elasticity = np.full_like(center, _ELASTICITY)
+    elasticity = np.full_like(center, ELASTICITY)
     for _ in range(3):  # Points far off count less (Huber).
         off = np.abs(y - elasticity * x) / (2 * np.sqrt(variance))
         weights = np.where(visited, 1.0 / (variance * np.maximum(off, 1.0)), 0.0)
-        up = np.sum(weights * x * y, axis=1, keepdims=True) + prior * _ELASTICITY
+        up = np.sum(weights * x * y, axis=1, keepdims=True) + prior * ELASTICITY
         elasticity = up / (np.sum(weights * x * x, axis=1, keepdims=True) + prior)
     elasticity = np.clip(elasticity, 0.05, 1.0)
     return np.asarray((elasticity * usual / center)[:, 0])

@@ -20,7 +20,7 @@ from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.chance import plainly_unequal
 from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
-from hvd_dbs.balancing.visited_curves import VisitedCurves
+from hvd_dbs.balancing.visited_curves import ELASTICITY, VisitedCurves
 
 
 def cold_runs(cases, setting=None):
@@ -129,7 +129,7 @@ def test_plans_for_ranks_that_become_slow_again_and_again():
         np.full(40, 0.001),
         spread=np.full(40, 0.001),
         unrest=np.zeros(40),
-        slower=np.where(np.arange(40) == 0, np.log(2.0), 0.0),
+        usual=np.full(40, np.log(0.032) - ELASTICITY * np.log(32)),
     )
     problem = Problem(32 * 40, Bounds.of(40, 1), Plan((32,) * 40))
     solver = WorthTheSwitch()
@@ -140,6 +140,27 @@ def test_plans_for_ranks_that_become_slow_again_and_again():
         for risk in (0.0, 0.5)
     )
     assert calm.batch_sizes[0] < 20 and risky.batch_sizes[0] == 32
+
+
+def test_gains_that_are_not_kept_are_no_reason_to_ask_sooner():
+    """Rank 0 is twice as slow as the others: a plan promises less by half."""
+    curves = VisitedCurves(
+        np.array([[32.0] * 40, [np.nan] * 40]),
+        np.array([[0.064] + [0.032] * 39, [np.nan] * 40]),
+        np.full(40, 0.001),
+        spread=np.full(40, 0.001),
+        unrest=np.zeros(40),
+        usual=np.zeros(40),
+    )
+    problem = Problem(32 * 40, Bounds.of(40, 1), Plan((32,) * 40))
+    solver = WorthTheSwitch()
+    kept, half_kept = (
+        solver.solve({**solver.init(), "calm": 9, "odd_rank": 0, "risk": risk}, problem, curves)[0]
+        for risk in (0.0, 0.2)
+    )
+    assert kept.plan == half_kept.plan != problem.current
+    assert kept.gain == pytest.approx(np.log(2), abs=0.05)
+    assert half_kept.gain == pytest.approx(kept.gain - 0.2)
 
 
 def test_one_odd_rank_among_many_equal_ones_has_to_be_odd_twice():
@@ -205,7 +226,7 @@ class TestWorthTheSwitch:
             np.full(len(current), 0.001),
             spread=np.zeros(len(current)),
             unrest=np.zeros(len(current)),
-            slower=np.zeros(len(current)),
+            usual=np.zeros(len(current)),
         )
         total = sum(current)
         solver = WorthTheSwitch()

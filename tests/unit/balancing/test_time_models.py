@@ -14,6 +14,7 @@ from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
+from hvd_dbs.balancing.visited_curves import ELASTICITY
 
 
 def fold(model, rounds, state=None, **fields):
@@ -175,6 +176,24 @@ class TestVisitedPoints:
         assert seconds_at(model, state, 32) == pytest.approx(0.030 * 1.004**60, rel=0.03)
         assert seconds_at(model, state, 48) == pytest.approx(0.040 * 1.004**60, rel=0.15)
 
+    def test_the_usual_pace_outlives_disturbances(self):
+        """Busy half of the time, at batch sizes that change with it, and busy at the start."""
+        model, rng, state = VisitedPoints(), np.random.default_rng(0), None
+        for busy in [True, False] * 4:
+            for _ in range(20):
+                b = int(rng.integers(12, 16) if busy else rng.integers(28, 34))
+                seconds = 0.001 * b * (2.0 if busy else 1.0) * rng.normal(1.0, 0.03)
+                state = fold(model, [(b, seconds)], state)
+        usual = model.curves(model.record(state)).usual[0]
+        assert usual == pytest.approx(np.log(0.031) - ELASTICITY * np.log(31), abs=0.05)
+
+    def test_a_slowdown_that_stays_becomes_usual(self):
+        model = VisitedPoints()
+        state = fold(model, [(32, 0.032)] * 20)
+        before = model.curves(model.record(state)).usual[0]
+        state = fold(model, [(32, 0.064)] * 1500, state)
+        assert model.curves(model.record(state)).usual[0] > before + 0.6
+
     def test_remembers_the_last_batch_sizes(self):
         model = VisitedPoints(capacity=4)
         state = fold(model, [(b, 0.001 * b) for b in range(10, 20)])
@@ -226,6 +245,13 @@ class TestLoadWarning:
         state = self._with_neighbours(model, seconds=0.030)
         state = fold(model, [(32, 0.030)], state, cpu_load=[0.55])
         assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.01)
+
+    def test_no_rank_is_expected_to_be_slower_than_it_has_been(self):
+        """A host that is full is not as slow as 1 / (1 - load) says."""
+        model = VisitedPoints()
+        state = self._with_neighbours(model, seconds=0.060)
+        state = fold(model, [(32, 0.030)], state, cpu_load=[1.0])
+        assert seconds_at(model, state, 32) == pytest.approx(0.060, rel=0.1)
 
     @staticmethod
     def _with_neighbours(model, seconds):
