@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,10 +132,12 @@ class Cluster:
         present = np.flatnonzero(last.batch_sizes)
         columns: dict[str, NDArray[np.float64]] = {}
         busy = [piece.busy for piece in pieces]
-        columns["busy_seconds"], columns["num_steps"] = _typical(busy, measured, kept)
+        # A plan's steps may have been played in several pieces.
+        num_last = sum(len(piece.busy) for piece in _last_plan(pieces))
+        columns["busy_seconds"], columns["num_steps"] = _typical(busy, measured, kept, num_last)
         if last.first is not None:
             first = [piece.first for piece in pieces if piece.first is not None]
-            columns["first_bucket_seconds"] = _typical(first, measured, kept)[0]
+            columns["first_bucket_seconds"] = _typical(first, measured, kept, num_last)[0]
             columns["overlap_seconds"] = np.full(self._size, last.rule.overlap_seconds)
             columns["last_bucket_seconds"] = np.full(self._size, last.rule.last_seconds)
         columns |= self._loads()
@@ -186,15 +189,26 @@ class Cluster:
         return {"cpu_load": readings[:, 0], "memory_load": readings[:, 1]}
 
 
+def _last_plan(pieces: Sequence[Played]) -> Iterator[Played]:
+    """The pieces at the end that were played with one plan."""
+    same = (np.array_equal(piece.batch_sizes, pieces[-1].batch_sizes) for piece in reversed(pieces))
+    return itertools.compress(reversed(pieces), itertools.takewhile(bool, same))
+
+
 def _typical(
-    pieces: Sequence[NDArray[np.float64]], measured: NDArray[np.bool_], kept: NDArray[np.bool_]
+    pieces: Sequence[NDArray[np.float64]],
+    measured: NDArray[np.bool_],
+    kept: NDArray[np.bool_],
+    num_last: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds a step and their number by rank, from the steps at the size it ran last."""
+    """Seconds a step and their number by rank, from the steps at the size it ran last.
+
+    Ranks that were not `kept` at one size ran it in the last `num_last` steps.
+    """
     whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     seconds, counts = typical_by_rank(whole, measured, warmup=0 if measured[0] else 2)
     new = np.flatnonzero(~kept)
     if new.size:
-        num_last = len(pieces[-1])
-        columns = pieces[-1][:, new]
+        columns = whole[-num_last:, new]
         seconds[new], counts[new] = typical_by_rank(columns, measured[-num_last:], warmup=2)
     return seconds, counts

@@ -105,6 +105,7 @@ class Scenario:
     ratios: tuple[float, ...] | None = None
     steps_ahead: int = STEPS_AHEAD
     decision_ms: float = 0.0
+    watch_ms: float = 0.0
     switch_ms: float = 0.0
     seed: int = 0
     noise: Noise = field(default_factory=Noise)
@@ -122,6 +123,7 @@ class Scenario:
         require_at_least("seed", self.seed, 0)
         require_at_least("steps_ahead", self.steps_ahead, 0)
         require_not_negative("decision_ms", self.decision_ms)
+        require_not_negative("watch_ms", self.watch_ms)
         require_not_negative("switch_ms", self.switch_ms)
         require("ranks", self.ranks, len(self.ranks) > 0, "at least one group of ranks")
         if self.ratios is not None:
@@ -144,6 +146,17 @@ class Scenario:
             raise ValueError(
                 f"{error}\nA measured curve is a bound: no plan leaves its batch sizes."
             ) from None
+
+    def is_measured(self, step: int) -> bool:
+        """Whether a step says something about the ranks' pace: not where an epoch begins."""
+        return self.steps_per_epoch == 1 or step % self.steps_per_epoch != 0
+
+    def after_measured(self, step: int, number: int) -> int:
+        """The first step after so many measured ones from `step` on."""
+        while number > 0:
+            number -= self.is_measured(step)
+            step += 1
+        return step
 
     @property
     def size(self) -> int:

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, is_watching
 from hvd_dbs.simulator.cluster import Cluster, Played
 from hvd_dbs.simulator.conditions import Conditions
+from hvd_dbs.simulator.watch import Watch
 
 MOST_VALUES = 2_000_000
 """Steps times ranks that are played in one piece where no decision asks for a piece."""
@@ -129,23 +131,33 @@ class _Driver:
             self._resize()
             resize = self._cluster.next_resize()
             pieces: list[Played] = []
-            round_end, decision_seconds = self._round_end(self._cluster.step), 0.0
+            round_start, round_end = self._cluster.step, self._round_end(self._cluster.step)
+            watch_end, balancing_seconds = self._watch_end(round_start), 0.0
             while (step := self._cluster.step) < resize:
                 self._begin_plans(step)
                 next_plan = self._planned[0].step if self._planned else resize
-                stop = min(resize, round_end, next_plan, step + MOST_VALUES // self._size + 1)
+                most = step + MOST_VALUES // self._size + 1
+                stop = min(resize, round_end, watch_end, next_plan, most)
                 played = self._cluster.play(self._batch_sizes, stop)
                 true_seconds[step:stop] = played.true_seconds
                 clock_seconds[step:stop] = played.clock_seconds
-                true_seconds[step] += decision_seconds
-                clock_seconds[step] += decision_seconds
+                true_seconds[step] += balancing_seconds
+                clock_seconds[step] += balancing_seconds
                 self._progress(stop - step)
                 pieces.append(played)
-                decision_seconds = 0.0
+                balancing_seconds = 0.0
                 if stop == round_end and stop < resize:
-                    round_end = self._decide(pieces, stop)
-                    decision_seconds = self._conditions.scenario.decision_ms / 1000
+                    round_start, round_end = stop, self._decide(pieces, stop)
+                    watch_end = self._watch_end(stop)
+                    balancing_seconds = self._conditions.scenario.decision_ms / 1000
                     pieces = []
+                elif stop == watch_end and stop < resize:
+                    watch_end = self._watch_end(stop)
+                    if self._is_watching(stop - round_start):
+                        self._watch.look(pieces)
+                        balancing_seconds = self._conditions.scenario.watch_ms / 1000
+                        if self._watch.has_news:  # All ranks know a step later.
+                            round_end = min(round_end, stop + 1)
                 elif self._strategy.every is None:
                     pieces = []
         return Run(
@@ -169,10 +181,21 @@ class _Driver:
         if self._strategy.every == "epoch":
             return step + per_epoch - step % per_epoch
         wanted = max(1, self._controller.steps_to_next or 1)
-        while wanted > 0:
-            wanted -= step % per_epoch != 0 or per_epoch == 1
-            step += 1
-        return step
+        return self._conditions.scenario.after_measured(step, wanted)
+
+    @property
+    def _leaves_cadence(self) -> bool:
+        return self._strategy.every in ("automatic", "continuous")
+
+    def _watch_end(self, step: int) -> int:
+        """Where ranks look for news next; never where the cadence is given."""
+        if not self._leaves_cadence:
+            return self._steps
+        return self._conditions.scenario.after_measured(step, STEPS_WATCHED)
+
+    def _is_watching(self, steps_in_round: int) -> bool:
+        steps_to_next = self._controller.steps_to_next or 1
+        return is_watching(len(self._present), steps_in_round, steps_to_next)
 
     def _resize(self) -> None:
         """A controller for the ranks that are present."""
@@ -195,7 +218,7 @@ class _Driver:
             mean = float(before[stayed].mean()) if np.any(stayed) else 1.0
             shares = np.where(stayed, before, mean)
             self._controller.adopt(Plan.proportional(scenario.global_batch_size, shares, bounds))
-        self._present = present
+        self._present, self._watch = present, Watch(scenario)
         self._planned = [self._plan(step, f"{len(present)} ranks", resized=step > 0)]
 
     def _decide(self, pieces: Sequence[Played], step: int) -> int:
@@ -203,6 +226,9 @@ class _Driver:
         scenario = self._conditions.scenario
         unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
         measurement = self._cluster.measure(pieces, unmeasured)
+        had_news = self._watch.has_news
+        if self._leaves_cadence:
+            measurement = self._watch.end_round(pieces, measurement, self._present)
         decision = self._controller.decide(self._controller.observe(measurement))
         self._num_decisions += 1
         if decision.warning:
@@ -216,6 +242,9 @@ class _Driver:
             self._planned.append(self._plan(first, decision.reason))
             if self._strategy.every == "automatic":
                 begin = first  # The round that judges the new plan begins with it.
+        if had_news and not decision.changed:
+            # A pause, or what needs to be seen twice to be believed.
+            return min(self._round_end(begin), scenario.after_measured(begin, STEPS_WATCHED))
         return self._round_end(begin)
 
     def _plan(self, step: int, reason: str, resized: bool = False) -> PlanChange:

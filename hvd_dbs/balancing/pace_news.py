@@ -1,0 +1,123 @@
+"""Whether the last steps of a rank are news: far from what its last round has said.
+
+Between two rounds the ranks of a job tell each other every few steps whether one of them has news.
+If so, a round begins at once, so decisions can be rare in peace and yet meet what happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+STEPS_WATCHED = 3
+"""Ranks look for news every so many steps, and at so many of the last ones."""
+
+_MOST_RANKS = 64
+"""Among more ranks some rank has news at any time, and rounds of a few steps say little."""
+
+_HEEDED_PART = 8
+"""News are heeded when this part of the way to the next round is over: a decision that is due
+rarely because it costs much is not to be brought about by each burst."""
+
+_LEAST_NEWS, _SIGMAS = 0.15, 4.0
+"""A step is far off by that much, and by so many deviations of a step."""
+
+_NEWS_STEPS = 2
+"""So many far steps on the same side are news; a single one is a pause."""
+
+_FIRST_SPREAD, _SPREAD_STEPS = 0.03, 20.0
+"""The deviation of a step before anything is known of it; what is known counts for so many."""
+
+_ELASTICITY, _UNSURE = 0.9, 0.3
+"""What is expected of another batch size than the usual, d log t / d log b, and how unsure."""
+
+
+def is_watching(num_ranks: int, steps_in_round: int, steps_to_next: int) -> bool:
+    """Whether ranks tell each other news so many steps after the last round began.
+
+    Args:
+        num_ranks: Ranks of the job.
+        steps_in_round: Steps since then.
+        steps_to_next: Steps from then to the round that is due without news.
+    """
+    return num_ranks <= _MOST_RANKS and steps_in_round * _HEEDED_PART >= steps_to_next
+
+
+@dataclass(frozen=True)
+class UsualPace:
+    """What the last rounds have said of each rank.
+
+    Attributes:
+        num_samples: Samples a step, NaN where nothing is known, shape `[ranks]`.
+        seconds: Seconds a step, shape `[ranks]`.
+        spread: Relative deviation of a single step, shape `[ranks]`.
+
+    Example:
+        >>> usual = UsualPace.unknown(1).after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)))
+        >>> usual.news(np.array([[1.0], [2.0], [2.1]]), np.full((3, 1), 4.0)).tolist()
+        [[False], [True], [True]]
+        >>> usual.news(np.array([[1.0], [9.0], [1.0]]), np.full((3, 1), 4.0)).any()
+        False
+    """
+
+    num_samples: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    @classmethod
+    def unknown(cls, num_ranks: int) -> UsualPace:
+        """Before the first round: nothing is news."""
+        none = np.full(num_ranks, np.nan)
+        return cls(none, none, np.full(num_ranks, _FIRST_SPREAD))
+
+    def after(
+        self,
+        num_samples: NDArray[np.float64],
+        seconds: NDArray[np.float64],
+        step_seconds: NDArray[np.float64],
+    ) -> UsualPace:
+        """What is usual once a round is over.
+
+        Args:
+            num_samples: Samples a step, shape `[ranks]`.
+            seconds: What the round says of a step, not above 0 where it says nothing, `[ranks]`.
+            step_seconds: Its steps, NaN for those that do not count, shape `[steps, ranks]`.
+        """
+        known = seconds > 0
+        spread, counts = self.spread, np.isfinite(step_seconds).sum(axis=0)
+        enough = known & (counts >= STEPS_WATCHED)
+        if enough.any():
+            low, high = np.nanpercentile(step_seconds[:, enough], [25, 75], axis=0)
+            seen = (high - low) / 1.35 / seconds[enough]
+            spread = spread.copy()
+            spread[enough] += (
+                counts[enough] / (counts[enough] + _SPREAD_STEPS) * (seen - spread[enough])
+            )
+        return UsualPace(
+            np.where(known, num_samples, self.num_samples),
+            np.where(known, seconds, self.seconds),
+            spread,
+        )
+
+    def news(
+        self, step_seconds: NDArray[np.float64], num_samples: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        """Which of the last steps are news.
+
+        Args:
+            step_seconds: The last steps, NaN for those that do not count, `[steps, ranks]`.
+            num_samples: Samples of each rank in each of them, same shape.
+
+        Returns:
+            The far steps of the ranks that have news, same shape.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            apart = np.log(num_samples / self.num_samples)
+            off = step_seconds / (self.seconds * np.exp(_ELASTICITY * apart)) - 1.0
+            limit = np.maximum(_LEAST_NEWS, _SIGMAS * self.spread) + _UNSURE * np.abs(apart)
+            slow, fast = off > limit, off < -limit
+        slow &= slow.sum(axis=0) >= _NEWS_STEPS
+        fast &= fast.sum(axis=0) >= _NEWS_STEPS
+        return np.asarray(slow | fast)

@@ -1,0 +1,97 @@
+"""What ranks tell each other between two rounds, for all ranks at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing import Measurement
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
+from hvd_dbs.simulator.cluster import Played
+from hvd_dbs.simulator.scenario import Scenario
+
+_MOST_STEPS = 60
+"""Of a longer round, the last ones tell how much steps differ."""
+
+
+class Watch:
+    """Looks for ranks whose last steps are news, as `RankPace` does in a running job.
+
+    Args:
+        scenario: What is simulated.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._usual = UsualPace.unknown(scenario.size)
+        self._news: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the last look found some."""
+        return self._news is not None
+
+    def look(self, pieces: Sequence[Played]) -> None:
+        """Looks at the last steps of the round under way."""
+        steps, busy, samples = self._last_steps(pieces, STEPS_WATCHED)
+        news = self._usual.news(busy, samples)
+        self._news = (steps, news) if news.any() else None
+
+    def end_round(
+        self, pieces: Sequence[Played], measurement: Measurement, present: NDArray[np.int64]
+    ) -> Measurement:
+        """What the ranks measured in a round that is over; ranks with news tell of these alone.
+
+        Args:
+            pieces: The round's steps.
+            measurement: What they would have told without news.
+            present: The ranks that `measurement` is of.
+        """
+        steps, busy, samples = self._last_steps(pieces, _MOST_STEPS)
+        counted = np.where(samples == samples[:1], busy, np.nan)
+        if self._news is not None:
+            seen_at, news = self._news
+            ranks = np.flatnonzero(news.any(axis=0))
+            # The round goes on for a step while the news travel.
+            told = np.repeat((steps > seen_at[0])[:, np.newaxis], len(ranks), axis=1)
+            told[np.isin(steps, seen_at)] = news[np.isin(seen_at, steps)][:, ranks]
+            counted[:, ranks] = np.where(told, counted[:, ranks], np.nan)
+            measurement = _replaced(measurement, np.searchsorted(present, ranks), counted[:, ranks])
+        seconds = np.full(self._scenario.size, np.nan)
+        seconds[present] = measurement.busy_seconds
+        if len(busy):
+            self._usual = self._usual.after(samples[0], seconds, counted)
+        self._news = None
+        return measurement
+
+    def _last_steps(
+        self, pieces: Sequence[Played], most: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Numbers, busy seconds and samples of the last measured steps, the last one first."""
+        last = [
+            (piece.start + index, piece.busy[index], piece.batch_sizes)
+            for piece in reversed(pieces)
+            for index in reversed(range(len(piece.busy)))
+            if self._scenario.is_measured(piece.start + index)
+        ][:most]
+        shape = (len(last), self._scenario.size)
+        return (
+            np.array([step for step, _, _ in last], dtype=np.int64),
+            np.array([busy for _, busy, _ in last], dtype=np.float64).reshape(shape),
+            np.array([samples for _, _, samples in last], dtype=np.float64).reshape(shape),
+        )
+
+
+def _replaced(
+    measurement: Measurement, rows: NDArray[np.intp], step_seconds: NDArray[np.float64]
+) -> Measurement:
+    """The measurement in which some rows tell the mean of these steps."""
+    busy, steps = measurement.busy_seconds.copy(), measurement.num_steps.copy()
+    counts = np.isfinite(step_seconds).sum(axis=0)
+    told = counts > 0
+    busy[rows[told]] = np.nansum(step_seconds, axis=0)[told] / counts[told]
+    steps[rows[told]] = counts[told]
+    return replace(measurement, busy_seconds=busy, num_steps=steps)
