@@ -7,24 +7,26 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
-_SIGMAS = 1.0
 _PLAIN_SIGMAS, _PLAIN_LEAST, _PLAIN_MOST, _PLAIN_PART = 13.0, 0.25, 0.4, 0.1
 
 
-def equal_by_chance(visited: VisitedCurves, seconds: NDArray[np.float64]) -> bool:
+def equal_by_chance(
+    visited: VisitedCurves, seconds: NDArray[np.float64], more: float = 1.0
+) -> bool:
     """Whether ranks that all take the same time could show these times.
 
-    The farthest of n noisy times is sqrt(2 ln n) deviations off, one more is allowed. A rank's
+    The farthest of n noisy times is sqrt(2 ln n) deviations off, some more are allowed. A rank's
     deviation is its own or that of all together, whichever is larger.
 
     Args:
         visited: The curves, with the uncertainty of the times.
         seconds: Seconds of each rank with the plan in force, shape `[size]`.
+        more: Deviations allowed beyond the farthest.
     """
     common = np.sqrt(np.mean(visited.spread**2))
     deviation = np.maximum(np.maximum(visited.spread, common), 1e-9)
     off = np.abs(seconds / np.median(seconds) - 1.0) / deviation
-    return bool(off.max() < _SIGMAS + np.sqrt(2 * np.log(seconds.size + 1)))
+    return bool(off.max() < more + np.sqrt(2 * np.log(seconds.size + 1)))
 
 
 def plainly_unequal(visited: VisitedCurves, seconds: NDArray[np.float64]) -> bool:

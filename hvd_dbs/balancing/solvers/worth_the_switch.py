@@ -18,6 +18,7 @@ _HOPE = 0.1
 _HOPE_DECAY = 0.3
 _GAIN = 0.005
 _GAIN_GROWTH = 0.1
+_EVEN_GAIN, _EVEN_SIGMAS = 0.02, 2.5
 _CALM_GAIN, _MOST_CALM = 0.0005, 20
 _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
 _MOST_RANKS_TO_TRY = 32
@@ -105,6 +106,8 @@ class WorthTheSwitch:
             # The slowest of many equal ranks is slow by chance.
             extreme = np.sqrt(2 * np.log(problem.current.size + 1))
             gain += _NOISE_GAIN * extreme * float(np.median(visited.spread))
+        if len(set(problem.current.batch_sizes)) == 1:
+            gain = max(gain, _EVEN_GAIN)
         target = now * (1 - gain)
 
         best, best_seconds = problem.current, now
@@ -166,7 +169,7 @@ def _nothing_to_find(
     even = len(set(problem.current.batch_sizes)) == 1
     if not even and problem.current.size <= _MOST_RANKS_TO_TRY:
         return False
-    if equal_by_chance(visited, seconds):
+    if equal_by_chance(visited, seconds, _EVEN_SIGMAS if even else 1.0):
         return True
     return even and state["calm"] < _ROUNDS_TO_KNOW_NOISE and not plainly_unequal(visited, seconds)
 
