@@ -9,11 +9,12 @@ import numpy as np
 
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, is_watching
 from hvd_dbs.cluster.collective import Collective, Pending
 from hvd_dbs.cluster.decision import Agreed, DecisionRound
 from hvd_dbs.cluster.host_load import HostLoad
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.rank_pace import STEPS_WATCHED, RankPace
+from hvd_dbs.rank_pace import RankPace
 
 
 class DecisionRounds:
@@ -123,7 +124,8 @@ class DecisionRounds:
 
     def _watch(self) -> None:
         self._steps_unwatched = 0
-        if not self._under_way:
+        heeded = is_watching(self._collective.size, self._steps_in_round, self._steps_to_next)
+        if heeded and not self._under_way:
             self._news = self._collective.start_allgather(np.array([self.pace.is_news()]))
 
     def _hear_news(self) -> bool:

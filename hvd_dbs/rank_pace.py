@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
 from hvd_dbs.cluster.own_time import OwnTime
 from hvd_dbs.ops.step_clock import StepClock
-
-STEPS_WATCHED = 3
-"""So many of the last steps are looked at for another pace."""
-
-_LEAST_NEWS, _SIGMAS, _FIRST_SPREAD = 0.15, 4.0, 0.03
-"""A pace is news where it is off by that much, and by so many deviations of a step."""
-
-_ELASTICITY, _UNSURE = 0.9, 0.3
-"""What is expected of another batch size than the usual, d log t / d log b, and how unsure."""
 
 _MOST_STEPS = 4096
 """Of a longer round, the last ones count."""
 
 _NEAR = 0.25
 """Steps whose work differs by more than this from a batch size say little about it."""
-
-
-@dataclass(frozen=True)
-class _Usual:
-    """What the last round has said: seconds a step, and their relative deviation."""
-
-    num_samples: int
-    seconds: float
-    spread: float
 
 
 class RankPace:
@@ -52,7 +34,7 @@ class RankPace:
         self.own_time = OwnTime()
         self.is_cut_by_cost = False
         self._steps = np.zeros((0, 2))
-        self._usual: _Usual | None = None
+        self._usual = UsualPace.unknown(1)
         self._is_news = False
 
     def restart(self) -> None:
@@ -67,19 +49,11 @@ class RankPace:
         If so, the next round hears of them alone: the mean with the steps before is nobody's pace.
         """
         self._collect()
-        if self._usual is None:
-            return False
         last = self._steps[-STEPS_WATCHED:]
-        last = last[np.isfinite(last[:, 0]) & (last[:, 1] > 0)]
-        if not len(last):
-            return False
-        apart = np.log(last[:, 1] / self._usual.num_samples)
-        expected = self._usual.seconds * np.exp(_ELASTICITY * apart)
-        limit = max(_LEAST_NEWS, _SIGMAS * self._usual.spread) + _UNSURE * np.abs(apart).max()
-        off = last[:, 0] / expected - 1
-        self._is_news = bool(abs(off.mean()) > limit / np.sqrt(len(last)))
+        news = self._usual.news(last[:, :1], last[:, 1:])[:, 0]
+        self._is_news = bool(news.any())
         if self._is_news:
-            self._steps = last[np.abs(off) > limit]
+            self._steps = last[news]
         return self._is_news
 
     def measure(self, batch_size: int) -> tuple[float, int]:
@@ -93,9 +67,11 @@ class RankPace:
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
         is_new = np.isnan(self._steps[:1, 0]).any() or not (self.is_cut_by_cost or chosen.all())
-        busy_seconds = busy_seconds * (batch_size / work) ** _ELASTICITY
+        busy_seconds = busy_seconds * (batch_size / work) ** ELASTICITY
         seconds = typical_seconds(busy_seconds, warmup=2 if is_new and not self._is_news else 0)
-        self._remember(batch_size, seconds, busy_seconds)
+        self._usual = self._usual.after(
+            np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
+        )
         self._steps, self._is_news = np.zeros((0, 2)), False
         return seconds, int(np.isfinite(busy_seconds).sum())
 
@@ -107,16 +83,6 @@ class RankPace:
         with np.errstate(divide="ignore"):
             near = np.abs(np.log(work / batch_size)) < _NEAR
         return np.asarray(near if near.any() else work > 0)
-
-    def _remember(self, batch_size: int, seconds: float, busy_seconds: NDArray[np.float64]) -> None:
-        finite = busy_seconds[np.isfinite(busy_seconds)]
-        if not seconds > 0:  # Unknown, or a broken clock.
-            return
-        spread = _FIRST_SPREAD if self._usual is None else self._usual.spread
-        if len(finite) >= STEPS_WATCHED:
-            quartiles = np.percentile(finite, [25, 75])
-            spread = float(quartiles[1] - quartiles[0]) / 1.35 / seconds
-        self._usual = _Usual(batch_size, seconds, spread)
 
     def _collect(self) -> None:
         times = self.clock.drain()

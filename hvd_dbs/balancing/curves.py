@@ -8,6 +8,9 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+ELASTICITY = 0.9
+"""d log t / d log b where nothing else is known of a rank: a small part of its time is fixed."""
+
 _Curves = TypeVar("_Curves", bound="RowCurves")
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.curves import ELASTICITY
+
 STEPS_WATCHED = 3
 """Ranks look for news every so many steps, and at so many of the last ones."""
 
@@ -30,8 +32,8 @@ _NEWS_STEPS = 2
 _FIRST_SPREAD, _SPREAD_STEPS = 0.03, 20.0
 """The deviation of a step before anything is known of it; what is known counts for so many."""
 
-_ELASTICITY, _UNSURE = 0.9, 0.3
-"""What is expected of another batch size than the usual, d log t / d log b, and how unsure."""
+_UNSURE = 0.3
+"""How unsure `ELASTICITY` is."""
 
 
 def is_watching(num_ranks: int, steps_in_round: int, steps_to_next: int) -> bool:
@@ -58,7 +60,7 @@ class UsualPace:
         >>> usual = UsualPace.unknown(1).after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)))
         >>> usual.news(np.array([[1.0], [2.0], [2.1]]), np.full((3, 1), 4.0)).tolist()
         [[False], [True], [True]]
-        >>> usual.news(np.array([[1.0], [9.0], [1.0]]), np.full((3, 1), 4.0)).any()
+        >>> usual.news(np.array([[1.0], [9.0], [1.0]]), np.full((3, 1), 4.0)).any().item()
         False
     """
 
@@ -115,7 +117,7 @@ class UsualPace:
         """
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.log(num_samples / self.num_samples)
-            off = step_seconds / (self.seconds * np.exp(_ELASTICITY * apart)) - 1.0
+            off = step_seconds / (self.seconds * np.exp(ELASTICITY * apart)) - 1.0
             limit = np.maximum(_LEAST_NEWS, _SIGMAS * self.spread) + _UNSURE * np.abs(apart)
             slow, fast = off > limit, off < -limit
         slow &= slow.sum(axis=0) >= _NEWS_STEPS

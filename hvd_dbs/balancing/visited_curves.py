@@ -8,10 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
-
-ELASTICITY = 0.9
-"""d log t / d log b where nothing else is known of a rank."""
 
 _FLAT = 1e-30
 _FULL_HOPE_GAP = 4.0

@@ -84,6 +84,8 @@ class Scenario:
             pipeline has prepared them already. At the end of an epoch plans change at once.
         decision_ms: Time that a decision costs all ranks: an allgather, a broadcast, and what
             rank 0 computes in between.
+        watch_ms: Time that telling each other of news costs all ranks, where a strategy leaves
+            the cadence to the job.
         switch_ms: Time that a new batch size costs its rank once: a retrace, an autotune.
         seed: Of everything random, where no other is asked for.
         noise: Step-to-step noise.

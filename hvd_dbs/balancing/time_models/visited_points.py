@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.change import confirm
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums, rescale
 from hvd_dbs.balancing.time_models.load_warning import no_warnings, read_load
 from hvd_dbs.balancing.time_models.time_model import ModelState
-from hvd_dbs.balancing.visited_curves import ELASTICITY, VisitedCurves
+from hvd_dbs.balancing.visited_curves import VisitedCurves
 
 _FIRST_NOISE = 0.03
 """Relative deviation of a single step, before anything is known of it."""

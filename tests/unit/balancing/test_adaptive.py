@@ -17,10 +17,11 @@ from benchmarks.gpu_curves import (
     read_curves,
 )
 from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
+from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.chance import plainly_unequal
 from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
-from hvd_dbs.balancing.visited_curves import ELASTICITY, VisitedCurves
+from hvd_dbs.balancing.visited_curves import VisitedCurves
 
 
 def cold_runs(cases, setting=None):

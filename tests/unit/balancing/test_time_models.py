@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing import Measurement
+from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.time_models.affine import Affine
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
@@ -14,7 +15,6 @@ from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
-from hvd_dbs.balancing.visited_curves import ELASTICITY
 
 
 def fold(model, rounds, state=None, **fields):

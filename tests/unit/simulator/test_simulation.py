@@ -182,6 +182,52 @@ def test_a_decision_costs_what_the_scenario_says():
     assert extra[10] == pytest.approx(0.005)
 
 
+@pytest.mark.parametrize(("num_ranks", "is_met_at_once"), [(4, True), (65, False)])
+def test_ranks_tell_each_other_news(num_ranks, is_met_at_once):
+    """In peace a decision falls each 20 steps or more; what comes in between need not wait."""
+    case = scenario(
+        ranks=(AffineRanks(count=num_ranks, fixed_ms=2, per_sample_ms=1.0),),
+        global_batch_size=32 * num_ranks,
+        steps=160,
+        steps_per_epoch=200,
+        decision_ms=2,
+        noise=Noise(jitter=0.01),
+        disturbances=(Neighbour(ranks=(1,), from_step=150, slowdown=2.0, load=0.0),),
+    )
+    changes = simulate(Conditions.of(case), strategies.adaptive()).changes
+    # Three steps to look, one to tell, three ahead.
+    met = [change.batch_sizes[1] for change in changes if change.step in range(151, 159)]
+    assert changes[0].batch_sizes[1] == 32
+    assert (len(met) == 1 and met[0] < 24) if is_met_at_once else len(changes) == 1
+
+
+def test_looking_for_news_costs_what_the_scenario_says():
+    free, dear = (
+        simulate(Conditions.of(scenario(decision_ms=20, watch_ms=cost)), strategies.adaptive())
+        for cost in (0, 5)
+    )
+    extra = dear.true_seconds - free.true_seconds
+    assert extra.max() == pytest.approx(0.005) and 3 < np.sum(extra > 1e-9) <= 60 / 3
+    same = (
+        simulate(Conditions.of(scenario(watch_ms=cost)), strategies.dbs()).true_seconds
+        for cost in (0, 5)
+    )
+    assert np.array_equal(*same)
+
+
+def test_steps_of_one_plan_are_one_measurement_in_however_many_pieces():
+    case = scenario(ranks=(AffineRanks(count=2, per_sample_ms=1.0),), noise=Noise(jitter=0.1))
+    measured = []
+    for stops in ([4, 12], [4, 5, 8, 12]):
+        cluster = Cluster(Conditions.of(case))
+        pieces = [
+            cluster.play(np.asarray([32, 32] if stop == 4 else [40, 24]), stop) for stop in stops
+        ]
+        measured.append(cluster.measure(pieces, unmeasured=10))
+    assert measured[0].num_steps.tolist() == measured[1].num_steps.tolist()
+    np.testing.assert_allclose(measured[0].busy_seconds, measured[1].busy_seconds)
+
+
 def test_ranks_are_measured_at_the_size_they_ran_last():
     case = scenario(ranks=(AffineRanks(count=3, per_sample_ms=1.0),), global_batch_size=60)
     cluster = Cluster(Conditions.of(case))

@@ -1,0 +1,72 @@
+"""When last steps are news, and which jobs look for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hvd_dbs.balancing.pace_news import UsualPace, is_watching
+
+
+def usual(spread=0.01, num_ranks=1):
+    rounds = 1.0 + spread * np.tile([-1.35, 0.0, 1.35, -0.675, 0.675], 40)[:, np.newaxis]
+    told = UsualPace.unknown(num_ranks)
+    return told.after(np.full(num_ranks, 8.0), np.ones(num_ranks), np.repeat(rounds, num_ranks, 1))
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([1.0, 1.0, 1.0], []),
+        ([1.0, 1.14, 1.14], []),
+        ([1.0, 1.16, 1.16], [1, 2]),
+        ([0.8, 1.0, 0.8], [0, 2]),
+        ([1.0, 50.0, 1.0], []),
+        ([0.5, 2.0, 1.0], []),
+        ([np.nan, 2.0, 2.0], [1, 2]),
+        ([np.nan, np.nan, 2.0], []),
+    ],
+)
+def test_two_far_steps_on_the_same_side_are_news(steps, expected):
+    news = usual().news(np.array(steps)[:, np.newaxis], np.full((3, 1), 8.0))
+    assert np.flatnonzero(news[:, 0]).tolist() == expected
+
+
+def test_each_rank_is_judged_by_its_own_steps():
+    steps = np.array([[1.0, 2.0, 0.5], [1.0, 2.0, 0.5], [1.0, 1.0, 1.0]])
+    news = usual(num_ranks=3).news(steps, np.full((3, 3), 8.0))
+    assert news.any(axis=0).tolist() == [False, True, True]
+
+
+def test_what_is_far_depends_on_how_much_steps_differ():
+    steps = np.full((3, 1), 1.3)
+    assert usual(0.01).news(steps, np.full((3, 1), 8.0)).any()
+    assert not usual(0.1).news(steps, np.full((3, 1), 8.0)).any()
+
+
+def test_a_few_steps_do_not_tell_how_much_steps_differ():
+    before = usual(0.1)
+    after = before.after(np.full(1, 8.0), np.ones(1), np.ones((3, 1)))
+    assert before.spread[0] > after.spread[0] > 0.8 * before.spread[0]
+
+
+def test_nothing_is_news_before_the_first_round_or_behind_an_empty_one():
+    steps = np.full((3, 1), 9.0)
+    assert not UsualPace.unknown(1).news(steps, np.full((3, 1), 8.0)).any()
+    nothing = usual().after(np.full(1, 8.0), np.full(1, np.nan), np.full((4, 1), np.nan))
+    assert nothing.seconds.tolist() == [1.0]
+    assert nothing.news(steps, np.full((3, 1), 8.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "steps_in_round", "steps_to_next", "expected"),
+    [
+        (4, 3, 20, True),
+        (64, 3, 24, True),
+        (64, 3, 25, False),
+        (4, 13, 100, True),
+        (65, 9, 9, False),
+    ],
+)
+def test_who_watches(num_ranks, steps_in_round, steps_to_next, expected):
+    assert is_watching(num_ranks, steps_in_round, steps_to_next) is expected
