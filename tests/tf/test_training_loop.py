@@ -108,6 +108,24 @@ def test_a_round_ends_two_steps_later_while_the_next_ones_begin(loop, monkeypatc
     assert len(agreed) == 5 and not loop._rounds._under_way
 
 
+@pytest.mark.parametrize(("steps_to_next", "looked"), [(24, [4, 7, 10]), (40, [7, 10])])
+def test_ranks_look_for_news_every_three_steps_behind_the_first_part_of_a_round(
+    monkeypatch, steps_to_next, looked
+):
+    controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
+    one = TrainingLoop(AloneCollective(), controller)
+    one.read_from(IndexStage(400, seed=None, rank=0, batch_sizes=(4,)))
+    one.begin_training()
+    one.begin_epoch(0)
+    one._rounds._steps_to_next = steps_to_next
+    asked = []
+    monkeypatch.setattr(one._rounds.pace, "is_news", lambda: bool(asked.append(one._steps_done)))
+    for step in range(1, 13):  # The first step of the epoch is not measured.
+        one.end_steps(step)
+    assert asked == looked
+    one.end_training()
+
+
 def test_a_strategy_knows_what_a_round_costs(loop):
     costs = []
     for cost in (0.0, 0.25):
