@@ -70,11 +70,7 @@ def main() -> None:
             hvd.elastic.CommitStateCallback(state, batches_per_commit=5),
         ]
         if options.save is not None:
-            # The file is for the next job: where ranks have changed, the last commit is newer.
-            restore = state.num_commits == 0
-            chosen.append(
-                hvd.callbacks.TrainingStateCallback(options.save, balancer, 20, restore=restore)
-            )
+            chosen.append(hvd.callbacks.TrainingStateCallback(options.save, balancer, 20))
         return chosen
 
     # And this with the others, each time their number changes.

@@ -177,10 +177,8 @@ def main() -> None:
                 hvd.elastic.UpdateBatchStateCallback(state),
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, options.batches_per_commit),
-                # Of no use here, and so without effect: commits are newer than the file.
-                hvd.callbacks.TrainingStateCallback(
-                    options.folder / "saved", balancer, restore=state.num_commits == 0
-                ),
+                # Saves what only the next job would read: commits are newer.
+                hvd.callbacks.TrainingStateCallback(options.folder / "saved", balancer),
             ],
         )
 

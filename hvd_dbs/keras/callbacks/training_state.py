@@ -43,7 +43,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
     a model to keep with `ModelCheckpoint` or `model.save`.
 
     What goes wrong while saving (a full disk) is said once; what was saved before is kept, and
-    training goes on. Stands behind `DynamicBatchSizeCallback`, on all ranks.
+    training goes on. In an elastic job the file is read when the job begins; where `fit` begins again
+    because ranks have changed, the last commit is newer. Stands behind `DynamicBatchSizeCallback`, on all ranks.
 
     Args:
         folder: Where to save; made if it is not there. One folder for each training.
@@ -87,7 +88,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
         error: Exception | None = None
         text = ""
         try:
-            text = self._read() if collective.rank == 0 else ""
+            if collective.rank == 0 and not self._has_newer():
+                text = self._read()
         except ValueError as caught:
             error = caught
         job.raise_together(collective, error)
@@ -116,6 +118,11 @@ class TrainingStateCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves."""
         self._save()
+
+    def _has_newer(self) -> bool:
+        """Whether this is an elastic job whose ranks have changed: its last commit is newer."""
+        is_elastic = isinstance(self._balancer.collective, job.ElasticCollective)
+        return is_elastic and self._balancer.loop.start is not None
 
     def _save(self) -> None:
         """Saves on rank 0; all ranks tell what their time models know."""
