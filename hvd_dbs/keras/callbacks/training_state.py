@@ -43,8 +43,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
     a model to keep with `ModelCheckpoint` or `model.save`.
 
     What goes wrong while saving (a full disk) is said once; what was saved before is kept, and
-    training goes on. In an elastic job the file is read when the job begins; where `fit` begins again
-    because ranks have changed, the last commit is newer. Stands behind `DynamicBatchSizeCallback`, on all ranks.
+    training goes on. Where `fit` begins again because the ranks of an elastic job have changed, its
+    last commit is newer than the file. Stands behind `DynamicBatchSizeCallback`, on all ranks.
 
     Args:
         folder: Where to save; made if it is not there. One folder for each training.
