@@ -82,7 +82,7 @@ def measure_decisions(
     cluster, decide, observe = Cluster(conditions), [], []
     for stop in range(STEPS_A_ROUND, conditions.scenario.steps + 1, STEPS_A_ROUND):
         batch_sizes = np.asarray(controller.plan.batch_sizes)
-        measurement = cluster.measure([cluster.play(batch_sizes, stop, switched=False)])
+        measurement = cluster.measure([cluster.play(batch_sizes, stop)])
         start = time.perf_counter()
         records = controller.observe(measurement)
         middle = time.perf_counter()

@@ -235,7 +235,7 @@ class Controller:
     def _check(self, plan: Plan) -> None:
         """Invariant 1; a solver that breaks it is a defect and ends the job."""
         low, high = self.bounds.in_units(self.global_batch_size)
-        units, rest = np.divmod(np.asarray(plan.batch_sizes), self.bounds.multiple_of)
+        units, rest = np.divmod(plan.samples.astype(np.int64), self.bounds.multiple_of)
         within = plan.size == self.size and bool(np.all((low <= units) & (units <= high)))
         if not within or np.any(rest) or plan.global_batch_size != self.global_batch_size:
             raise RuntimeError(
@@ -252,7 +252,7 @@ def _doubt(curves: TimeCurves, now: NDArray[np.float64], plan: Plan) -> str:
         ranks = ", ".join(str(rank) for rank in unknown[:8]) + (", ..." if unknown.size > 8 else "")
         return f"no usable timing of rank {ranks}"
     batch_sizes = np.maximum(plan.samples, 1.0)
-    speeds = batch_sizes / (now if min(plan.batch_sizes) else curves.seconds(batch_sizes))
+    speeds = batch_sizes / (now if plan.samples.min() else curves.seconds(batch_sizes))
     if speeds.max() > MOST_SPEED_RATIO * speeds.min():
         return (
             f"rank {int(np.argmin(speeds))} would be {speeds.max() / speeds.min():.0f} times "

@@ -42,6 +42,11 @@ class VisitedCurves:
         """Which ranks' curves can be used, shape `[size]`."""
         return np.asarray((self.points[0] > 0) & (self.times[0] > 0) & (self.slope > 0))
 
+    @cached_property
+    def typical_spread(self) -> float:
+        """The median of `spread`."""
+        return float(np.median(self.spread))
+
     def visited(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whether each rank has tried its batch size; shapes `[size]`."""
         return np.asarray(np.any(self.points == batch_sizes, axis=0))
@@ -69,18 +74,32 @@ class VisitedCurves:
         slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
         return np.asarray(y + slope * (batch_sizes - x))
 
-    def guarded(self, batch_sizes: NDArray[np.float64], log_factor: float) -> VisitedCurves:
-        """The curves of ranks that may be slowed down from their usual pace at any time.
+    def slowed_seconds(
+        self, batch_sizes: NDArray[np.float64], log_factor: float
+    ) -> NDArray[np.float64]:
+        """Seconds of ranks that are slower than usual by a factor; shapes `[size]`.
 
-        A rank that is slower than that already stays as it is. Of the others, how they are doing
-        at the moment does not matter: they count as slowed down.
+        Args:
+            batch_sizes: Samples of each rank; for none, those of one sample.
+            log_factor: Log of the factor.
+        """
+        return np.asarray(
+            np.exp(self.usual + log_factor) * np.maximum(batch_sizes, 1.0) ** ELASTICITY
+        )
+
+    def guarded(
+        self, batch_sizes: NDArray[np.float64], slowed: NDArray[np.float64]
+    ) -> VisitedCurves:
+        """The curves of ranks that may be slowed down at any time.
+
+        A rank that takes longer already stays as it is. Of the others, how they are doing at the
+        moment does not matter: they count as slowed down.
 
         Args:
             batch_sizes: Batch sizes in use, shape `[size]`.
-            log_factor: Log of the factor that they may be slowed down by.
+            slowed: Seconds there of the rank slowed down, shape `[size]`.
         """
         b = np.maximum(batch_sizes, 1.0)
-        slowed = np.exp(self.usual + log_factor) * b**ELASTICITY
         counted = slowed > self.seconds(batch_sizes)
         points, times = self.points.copy(), self.times.copy()
         points[:, counted], times[:, counted] = np.nan, np.nan

@@ -11,7 +11,7 @@ _PLAIN_SIGMAS, _PLAIN_LEAST, _PLAIN_MOST, _PLAIN_PART = 13.0, 0.25, 0.4, 0.1
 
 
 def equal_by_chance(
-    visited: VisitedCurves, seconds: NDArray[np.float64], more: float = 1.0
+    visited: VisitedCurves, relative: NDArray[np.float64], more: float = 1.0
 ) -> bool:
     """Whether ranks that all take the same time could show these times.
 
@@ -20,25 +20,23 @@ def equal_by_chance(
 
     Args:
         visited: The curves, with the uncertainty of the times.
-        seconds: Seconds of each rank with the plan in force, shape `[size]`.
+        relative: Times of the ranks with the plan in force over their median, shape `[size]`.
         more: Deviations allowed beyond the farthest.
     """
     common = np.sqrt(np.mean(visited.spread**2))
     deviation = np.maximum(np.maximum(visited.spread, common), 1e-9)
-    off = np.abs(seconds / np.median(seconds) - 1.0) / deviation
-    return bool(off.max() < more + np.sqrt(2 * np.log(seconds.size + 1)))
+    off = np.abs(relative - 1.0) / deviation
+    return bool(off.max() < more + np.sqrt(2 * np.log(relative.size + 1)))
 
 
-def plainly_unequal(visited: VisitedCurves, seconds: NDArray[np.float64]) -> bool:
+def plainly_unequal(visited: VisitedCurves, relative: NDArray[np.float64]) -> bool:
     """Whether more than a tenth of the ranks is far off, were noise three times what it seems.
 
     Far is four such deviations, but at least 25 % and at most 40 %.
 
     Args:
         visited: The curves, with the uncertainty of the times.
-        seconds: Seconds of each rank with the plan in force, shape `[size]`.
+        relative: Times of the ranks with the plan in force over their median, shape `[size]`.
     """
-    deviation = float(np.median(visited.spread))
-    far = 1.0 + min(max(_PLAIN_SIGMAS * deviation, _PLAIN_LEAST), _PLAIN_MOST)
-    ratio = seconds / np.median(seconds)
-    return bool(np.mean((ratio > far) | (ratio * far < 1.0)) > _PLAIN_PART)
+    far = 1.0 + min(max(_PLAIN_SIGMAS * visited.typical_spread, _PLAIN_LEAST), _PLAIN_MOST)
+    return bool(np.mean((relative > far) | (relative * far < 1.0)) > _PLAIN_PART)

@@ -42,7 +42,10 @@ def give_back(
             depth += 1
             continue
         now = curves.seconds(units.astype(np.float64) * grid.multiple_of)[free]
-        chosen = free[np.lexsort((-free, -now))][: surplus // depth]
+        number = min(surplus // depth, free.size)
+        late = now >= np.partition(now, free.size - number)[free.size - number]
+        free, now = free[late], now[late]
+        chosen = free[np.lexsort((-free, -now))][:number]
         units[chosen] = lower[chosen]
         surplus -= depth * chosen.size
         depth = 1

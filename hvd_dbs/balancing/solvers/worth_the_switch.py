@@ -46,8 +46,11 @@ class WorthTheSwitch:
     every change made and with the rounds that the plan has lasted, so noise cannot keep plans
     moving. Nothing moves where the ranks differ no more than noise explains (`chance`). When a
     rank's pace or the step time turns out another (over 5 %), the machines have changed and the
-    gain starts again. Where steps keep taking longer than promised, because some rank becomes
-    slow again and again, plans are made for ranks that may become slow (`_with_risk`).
+    gain starts again.
+
+    Where steps keep taking longer than promised, because some rank becomes slow again and again,
+    each rank counts as slower than usual, by twice as much (in logarithms: plans made so promise
+    less), unless it is slower already: a slow rank needs to be no faster than the next unlucky one.
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
@@ -75,11 +78,12 @@ class WorthTheSwitch:
         tries = not many
         if visited is not None:
             seconds = visited.seconds(problem.current.samples)
-            nothing = _nothing_to_find(state, problem, visited, seconds)
-            odd_rank = int(np.argmax(np.abs(seconds - np.median(seconds))))
+            relative = seconds / np.median(seconds)
+            nothing = _nothing_to_find(state, problem, visited, relative)
+            odd_rank = int(np.argmax(np.abs(relative - 1.0)))
             # Among many ranks some step is always odd by accident: the same rank has to be twice.
-            even = len(set(problem.current.batch_sizes)) == 1
-            new = odd_rank != state["odd_rank"] and not plainly_unequal(visited, seconds)
+            even = bool(np.ptp(problem.current.samples) == 0)
+            new = odd_rank != state["odd_rank"] and not plainly_unequal(visited, relative)
             state = {**state, "odd_rank": odd_rank}
             if nothing or (even and not tries and new):
                 calm = state["calm"] + 1
@@ -96,17 +100,20 @@ class WorthTheSwitch:
         settled = state["settled_seconds"]
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
             state = {**self.init(), "unrest": state["unrest"], "risk": state["risk"]}
-        true = curves if visited is None else visited
+        spread = 0.0 if visited is None else visited.typical_spread
         if visited is not None:
-            state, visited = _with_risk(state, visited, problem.current.samples, now)
-            now = _step(visited, problem.current.samples)
+            state = _with_risk(state, now)
+            if (risk := _RISK_FACTOR * state["risk"]) > _LEAST_RISK:
+                slowed = visited.slowed_seconds(problem.current.samples, risk)
+                visited = visited.guarded(problem.current.samples, slowed)
+                now = max(now, float(np.max(slowed)))
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
-        if visited is not None and state["changes"] == 0:
+        if state["changes"] == 0:
             # The slowest of many equal ranks is slow by chance.
             extreme = np.sqrt(2 * np.log(problem.current.size + 1))
-            gain += _NOISE_GAIN * extreme * float(np.median(visited.spread))
-        if len(set(problem.current.batch_sizes)) == 1:
+            gain += _NOISE_GAIN * extreme * spread
+        if bool(np.ptp(problem.current.samples) == 0):
             gain = max(gain, _EVEN_GAIN)
         target = now * (1 - gain)
 
@@ -131,18 +138,18 @@ class WorthTheSwitch:
                 promising = hoped_seconds < min(now, best_seconds) * (1 - gain)
                 if promising and not np.all(visited.visited(hoped.samples)):
                     reason = "a trial: untried batch sizes may be faster"
-                    return _change(hoped, reason, state, true, "trials")
+                    return _change(hoped, reason, state, curves, "trials")
         if best_seconds < target:
             # Part of what plans promise is not kept, so it is no reason to ask sooner.
             believed = float(np.log(now / best_seconds)) - state["risk"]
-            proposal, state = _change(best, "", state, true)
+            proposal, state = _change(best, "", state, curves)
             return replace(proposal, gain=believed), state
         if visited is not None and tries and state["round_trials"] < _ROUND_TRIALS:
             near = visited.hopeful_at(_round_numbers(problem.current.samples), _ROUND_HOPE)
             hoped = plan_within(problem, near, (0.0, target))
             if hoped is not None and not np.all(visited.visited(hoped.samples)):
                 reason = f"a trial: multiples of {_ROUND} may be faster"
-                return _change(hoped, reason, state, true, "round_trials")
+                return _change(hoped, reason, state, curves, "round_trials")
         calm = state["calm"] + 1
         settled = now if settled is None else settled + _SETTLING * (now - settled)
         return (
@@ -154,43 +161,32 @@ class WorthTheSwitch:
                 **state,
                 "calm": calm,
                 "settled_seconds": settled,
-                "promised_seconds": _step(true, problem.current.samples),
+                "promised_seconds": _step(curves, problem.current.samples),
             },
         )
 
 
 def _nothing_to_find(
-    state: SolverState, problem: Problem, visited: VisitedCurves, seconds: NDArray[np.float64]
+    state: SolverState, problem: Problem, visited: VisitedCurves, relative: NDArray[np.float64]
 ) -> bool:
     """Whether the times differ as noise alone makes them differ, or noise is not known yet.
 
     With few ranks only an even split is left in peace: elsewhere trials may find something.
     """
-    even = len(set(problem.current.batch_sizes)) == 1
+    even = bool(np.ptp(problem.current.samples) == 0)
     if not even and problem.current.size <= _MOST_RANKS_TO_TRY:
         return False
-    if equal_by_chance(visited, seconds, _EVEN_SIGMAS if even else 1.0):
+    if equal_by_chance(visited, relative, _EVEN_SIGMAS if even else 1.0):
         return True
-    return even and state["calm"] < _ROUNDS_TO_KNOW_NOISE and not plainly_unequal(visited, seconds)
+    return even and state["calm"] < _ROUNDS_TO_KNOW_NOISE and not plainly_unequal(visited, relative)
 
 
-def _with_risk(
-    state: SolverState, visited: VisitedCurves, batch_sizes: NDArray[np.float64], now: float
-) -> tuple[SolverState, VisitedCurves]:
-    """The curves of ranks that may be slowed down before the next plan can hold.
-
-    Where some rank becomes slow again and again, steps take longer than was promised. Then each
-    rank counts as slower than usual, by twice as much (in logarithms: plans made so promise less),
-    unless it is slower already: a slow rank needs to be no faster than the next unlucky one.
-    """
-    if state["promised_seconds"] is not None:
-        missed = max(0.0, float(np.log(now / state["promised_seconds"])))
-        risk = state["risk"] + _RISK_WEIGHT * (missed - state["risk"])
-        state = {**state, "risk": risk}
-    risk = _RISK_FACTOR * state["risk"]
-    if risk <= _LEAST_RISK:
-        return state, visited
-    return state, visited.guarded(batch_sizes, risk)
+def _with_risk(state: SolverState, now: float) -> SolverState:
+    """The state that knows whether the step now is as short as was promised."""
+    if state["promised_seconds"] is None:
+        return state
+    missed = max(0.0, float(np.log(now / state["promised_seconds"])))
+    return {**state, "risk": state["risk"] + _RISK_WEIGHT * (missed - state["risk"])}
 
 
 def _arrived(visited: VisitedCurves, plan: Plan) -> bool:

@@ -259,11 +259,11 @@ class TestWorthTheSwitch:
 
 def test_plainly_unequal_is_told_from_what_noise_is_known_to_be():
     """A rank in eight is 30 % slower: plain after two steps with 3 % noise, not with 8 %."""
-    seconds = np.where(np.arange(16) % 8 == 0, 0.13, 0.1)
+    relative = np.where(np.arange(16) % 8 == 0, 1.3, 1.0)
     points = np.full((2, 16), 32.0)
     none = np.zeros(16)
     plain = [
-        plainly_unequal(VisitedCurves(points, points, none, none + spread, none, none), seconds)
+        plainly_unequal(VisitedCurves(points, points, none, none + spread, none, none), relative)
         for spread in (0.03 / 2**0.5, 0.08 / 2**0.5)
     ]
     assert plain == [True, False]
