@@ -38,8 +38,13 @@ def is_lost_peer(error: BaseException) -> bool:
 
 def last_line(error: BaseException) -> str:
     """What an error says, without the graph's traceback before it."""
+    return _behind_graph(error).partition(". ")[0][:200]
+
+
+def _behind_graph(error: BaseException) -> str:
+    """What of TensorFlow's error is not about its graph: the user's own one in a data pipeline."""
     lines = [line for line in str(error).splitlines() if line and not line.startswith("\t")]
-    return lines[-1].partition(". ")[0][:200] if lines else type(error).__name__
+    return lines[-1] if lines else type(error).__name__
 
 
 def name_failures() -> None:
@@ -85,8 +90,9 @@ class _LastWords:
             )
             return
         self._before(kind, error, trace)
-        text = str(error).partition("\n")[0][:500]
-        _LOGGER.critical("%s has failed: %s: %s", name, kind.__name__, text)
+        is_of_graph = isinstance(error, tf.errors.OpError)
+        text = _behind_graph(error) if is_of_graph else str(error).partition("\n")[0]
+        _LOGGER.critical("%s has failed: %s: %s", name, kind.__name__, text[:500])
 
     def leave(self) -> None:
         """Leaves the job, though another rank may be frozen and never answer."""

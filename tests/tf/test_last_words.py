@@ -41,6 +41,22 @@ def test_an_error_of_its_own_is_named(words, caplog):
     assert message.endswith(f"process {os.getpid()}) has failed: ArithmeticError: on purpose")
 
 
+def test_an_error_in_the_graph_is_named_as_the_user_wrote_it(words, caplog):
+    def look_up(number):
+        raise KeyError(f"no picture {number}")
+
+    @tf.function
+    def step():
+        return tf.numpy_function(look_up, [7], tf.int64)
+
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        step()
+    # As Keras's fit begins it.
+    error = tf.errors.UnknownError(None, None, f"Graph execution error:\n\n{caught.value.message}")
+    words[0](type(error), error, None)
+    assert caplog.messages[0].endswith("has failed: UnknownError: KeyError: 'no picture 7'")
+
+
 def test_an_error_of_another_rank_is_one_line(words, caplog):
     words[0](type(SHUT_DOWN), SHUT_DOWN, None)
     assert words[1] == []

@@ -90,6 +90,33 @@ def test_what_was_used_must_be_the_beginning():
         list(make_dataset(source, stage))
 
 
+@pytest.mark.parametrize("place", [0, 3, 4, 11])
+def test_an_error_of_the_users_own_says_what_the_user_wrote(place):
+    """On all ranks that read so far, whoever the sample is of; never what tf.data makes of it."""
+
+    def samples():
+        for number in range(12):
+            if number == place:
+                raise KeyError("no such picture")
+            yield number
+
+    def look_up(number):
+        if number == place:
+            raise KeyError("no such picture")
+        return number
+
+    spec = tf.TensorSpec([], tf.int64)
+    for stream in (
+        tf.data.Dataset.from_generator(samples, output_signature=spec),
+        tf.data.Dataset.range(12).map(lambda i: tf.numpy_function(look_up, [i], tf.int64)),
+    ):
+        source = as_source(Stream(stream, num_samples=12), 4)
+        for rank in (0, 1):
+            stage = IndexStage(12, seed=None, rank=rank, batch_sizes=(2, 2))
+            with pytest.raises(tf.errors.OpError, match="KeyError: 'no such picture'"):
+                list(make_dataset(source, stage))
+
+
 def test_ragged_samples():
     lengths = [3, 0, 2, 5, 1]
     ragged = tf.RaggedTensor.from_row_lengths(tf.range(11), lengths)
