@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
+import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.ops import buckets, native, twin
@@ -31,7 +34,10 @@ def weighted_allreduce(
     Args:
         tensors: Tensors of any shapes and floating-point types, the same on all ranks;
             IndexedSlices, whose rows may differ, and None stay what they are.
-        weight: What this rank's tensors count for, a scalar, not negative.
+        weight: What this rank's tensors count for: a number, not negative, or a scalar tensor.
+            The value of a tensor is not looked at, which would cost time in each step. NaN or
+            infinity in it make NaN of the results of all ranks, and a negative value numbers
+            that mean nothing, without an error.
         expected_total: What the weights of all ranks are expected to add up to, positive, the
             same on all ranks. The result does not depend on it, but it is computed with
             `weight / expected_total`: near the truth no product leaves the range of its type,
@@ -46,15 +52,22 @@ def weighted_allreduce(
         The weighted means, in the order, shapes and types given.
 
     Raises:
-        TypeError: If a tensor is not of a floating-point type.
+        TypeError: If a tensor is not of a floating-point type, there is no list of them, or a
+            weight is no number.
+        ValueError: If a weight is known to be negative, infinite or NaN, or is no scalar.
 
     Example:
         >>> mean, = weighted_allreduce([gradient], weight=num_samples)  # doctest: +SKIP
     """
+    if tf.is_tensor(tensors) or isinstance(tensors, np.ndarray):
+        raise TypeError(
+            f"tensors is a single {type(tensors).__name__}; expected a list. "
+            f"Use mean, = weighted_allreduce([tensor], weight)."
+        )
     result = [_checked(tensor) for tensor in tensors]
     with tf.device("CPU"):  # Where the native library reads it, without waiting for a GPU.
-        weight = tf.cast(weight, tf.float32)
-        expected_total = tf.cast(expected_total, tf.float32)
+        weight = _scalar("weight", weight)
+        expected_total = _scalar("expected_total", expected_total)
     sparse = {i: t for i, t in enumerate(result) if isinstance(t, tf.IndexedSlices)}
     # What has no elements has nothing to send.
     dense = {
@@ -80,6 +93,33 @@ def weighted_allreduce(
     for i, slices in sparse.items():
         result[i] = _sparse_mean(slices, weight, expected_total, total, process_set, f"{name}.{i}")
     return result
+
+
+def _scalar(name: str, given: Any) -> tf.Tensor:
+    """A weight as a float32 tensor; what is wrong with a number is known here and now."""
+    if isinstance(given, np.ndarray) and given.ndim == 0:
+        given = given[()]
+    if isinstance(given, numbers.Real) and not 0 <= float(given) < math.inf:
+        raise ValueError(
+            f"{name}={given} must be a finite number that is not negative: samples, or valid "
+            f"elements, that tensors are a mean over; a rank without any has weight=0."
+        )
+    try:
+        tensor = tf.convert_to_tensor(given)
+    except (ValueError, TypeError) as error:
+        raise TypeError(
+            f"{name}={given!r} is a {type(given).__name__}; expected a number or a scalar tensor."
+        ) from error
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
+        raise TypeError(f"{name} is of {tensor.dtype.name}; expected a number or a scalar tensor.")
+    if tensor.shape.rank is None:
+        tensor = tf.ensure_shape(tensor, [])
+    if tensor.shape.rank != 0:
+        raise ValueError(
+            f"{name} is of shape {tuple(tensor.shape)}; expected a scalar, one for all tensors of "
+            f"this rank. Sum it up, or call weighted_allreduce for each."
+        )
+    return tf.cast(tensor, tf.float32)
 
 
 def _library(compression: Any, process_set: hvd.ProcessSet) -> native.NativeLibrary | None:

@@ -217,6 +217,42 @@ def check_whole_numbers_are_refused():
         weighted_allreduce([tf.constant([1, 2])], 1.0)
 
 
+def check_weights_that_cannot_be_are_refused():
+    one = [tf.ones(3)]
+    for weight in (-1, -0.5, float("nan"), float("inf"), np.float32(-2), np.array(-1.0)):
+        for options in ({"weight": weight}, {"weight": 1.0, "expected_total": weight}):
+            with pytest.raises(ValueError, match="must be a finite number that is not negative"):
+                weighted_allreduce(one, **options)
+    with pytest.raises(ValueError, match="weight=-1 must"):
+        with tf.GradientTape() as tape:
+            value = tape.watched_variables()
+        hvd_dbs.tensorflow.DistributedGradientTape(tape, weight=-1).gradient(tf.ones(()), value)
+    # Once, the native operation took the process with it.
+    for weight in ([1.0, 2.0], np.ones(1), tf.ones(2)):
+        with pytest.raises(ValueError, match=r"weight is of shape \([12],\); expected a scalar"):
+            weighted_allreduce(one, weight)
+    for weight in ("3", None, object()):
+        with pytest.raises(TypeError, match="expected a number or a scalar tensor"):
+            weighted_allreduce(one, weight)
+    with pytest.raises(TypeError, match=r"is a single .*Tensor; expected a list"):
+        weighted_allreduce(one[0], 1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def of_any_shape(weight):
+        return weighted_allreduce([tf.ones(3)], weight)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible with"):
+        of_any_shape(tf.ones(2))
+    np.testing.assert_array_equal(of_any_shape(tf.ones(()))[0], np.ones(3))
+
+
+def check_a_tensors_weight_of_nan_is_seen_by_all():
+    for value in (np.nan, np.inf):
+        weight = tf.constant(value if hvd.rank() == hvd.size() - 1 else 1.0)
+        for means in _both([tf.ones(3)], weight):
+            assert np.isnan(means[0]).all()
+
+
 def check_a_rank_without_the_library_takes_all_to_the_twin():
     tensor = _random((10,), tf.float32)
     if hvd.rank() == hvd.size() - 1:
