@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
@@ -64,7 +66,7 @@ class Balancer:
         self.collective = job.connect_for_long()
         given = {
             "global_batch_size": global_batch_size,
-            "strategy": getattr(strategy, "identity", strategy),
+            "strategy": _identity(strategy),
             "every": every,
             "min_batch_size": min_batch_size,
             "max_batch_size": max_batch_size,
@@ -178,7 +180,7 @@ class Balancer:
         error: Exception | None = None
         try:
             if shuffle_seed is not None:
-                _whole("shuffle_seed", shuffle_seed)
+                _require_seed(shuffle_seed)
             request = DatasetRequest.of(
                 source,
                 self.global_batch_size,
@@ -312,10 +314,49 @@ class Balancer:
         return self.loop.advance_step()
 
 
+def require_balancer(given: object, taker: str) -> Balancer:
+    """The balancer that was given, if it is one.
+
+    Args:
+        given: What should be a balancer.
+        taker: Who was given it.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    if not isinstance(given, Balancer):
+        raise TypeError(
+            f"{taker} was given balancer={given!r}; expected the balancer that makes the data set, "
+            f"such as balancer = hvd.Balancer(global_batch_size=512)."
+        )
+    return given
+
+
+def _identity(strategy: object) -> object:
+    """What is the same on all ranks that were given the same strategy."""
+    if isinstance(strategy, Strategy):
+        return strategy.identity
+    return strategy if isinstance(strategy, str) else type(strategy)
+
+
 def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}={value!r} must be a whole number.")
-    return int(value)
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        whole = None
+    if whole is None or isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be a whole number.")
+    return whole
+
+
+def _require_seed(value: Any) -> None:
+    if np.ndim(value):
+        raise TypeError(
+            f"shuffle_seed is a {type(value).__name__} of shape {np.shape(value)}; expected a "
+            f"whole number. Give inputs and labels as one source: "
+            f"balancer.dataset((images, labels), shuffle_seed=7)."
+        )
+    _whole("shuffle_seed", value)
 
 
 def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | list[int]:

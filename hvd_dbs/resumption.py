@@ -119,7 +119,10 @@ class Resumption:
                 "the plan": str(self._controller.plan.batch_sizes),
             }
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as caught:
-            error = ValueError(f"this is not a state of this balancer: {caught}")
+            error = ValueError(
+                f"this is not a state of this balancer, as state_dict() or gather_state_dict() "
+                f"returns it: {caught}"
+            )
         try:
             job.raise_together(self._collective, error)
             job.require_equal(self._collective, agreed)

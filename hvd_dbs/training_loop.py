@@ -69,6 +69,11 @@ class TrainingLoop:
         return self._stage.num_steps
 
     @property
+    def is_read(self) -> bool:
+        """Whether any training has read the data set that was made last."""
+        return self._stage.is_read
+
+    @property
     def num_steps_in_epoch(self) -> int:
         """Steps of the open epoch: fewer where training goes on in the midst of it."""
         return self._stage.num_steps_in(self._epoch)
@@ -281,8 +286,10 @@ class TrainingLoop:
     def _stage(self) -> IndexStage:
         if self._index_stage is None:
             raise RuntimeError(
-                "The balancer has no data set, or one with fewer steps than its global batch size "
-                "needs. Make one with balancer.dataset(source) and give it to fit."
+                f"The balancer has no data set to train on, or one with fewer steps than its "
+                f"global_batch_size={self._controller.global_batch_size} needs. Make one with "
+                f"balancer.dataset(source), after any resize, and give it to fit; one made with "
+                f"training=False is for evaluation."
             )
         return self._index_stage
 

@@ -89,7 +89,10 @@ class Bounds:
     def check(self, total: int) -> None:
         """Raises ValueError unless some plan within the bounds has `total` samples."""
         if total < 0:
-            raise ValueError(f"global_batch_size={total} must not be negative.")
+            raise ValueError(
+                f"global_batch_size={total} must not be negative. Give the number of samples that "
+                f"all {self.size} ranks together process in a step."
+            )
         if total % self.multiple_of:
             raise ValueError(
                 f"global_batch_size={total} is not a multiple of multiple_of={self.multiple_of}: "
@@ -100,6 +103,11 @@ class Bounds:
         low, high = self.in_units(total)
         least, most = (int(units.sum()) * self.multiple_of for units in (low, high))
         step = f" in multiples of {self.multiple_of}" if self.multiple_of > 1 else ""
+        if least > total and self.multiple_of == 1 and set(self.minimum) == {1}:
+            raise ValueError(
+                f"global_batch_size={total} is not one sample for each of the {self.size} ranks. "
+                f"Use at least {self.size}, or start fewer ranks."
+            )
         if least > total:
             raise ValueError(
                 f"min_batch_size={_shown(self.minimum)}{step} needs at least {least} samples a "

@@ -192,5 +192,7 @@ def resolve(strategy: str | Strategy, every: Cadence = None) -> Strategy:
             )
         strategy = PRESETS[strategy]()
     if not isinstance(strategy, Strategy):
-        raise TypeError(f"strategy={strategy!r} must be a preset's name or a Strategy.")
+        name = getattr(strategy, "__name__", "")
+        hint = f" Call it: strategies.{name}()." if callable(strategy) and name in PRESETS else ""
+        raise TypeError(f"strategy={strategy!r} must be a preset's name or a Strategy.{hint}")
     return strategy if every is None else replace(strategy, every=every)

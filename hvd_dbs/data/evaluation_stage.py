@@ -84,6 +84,10 @@ class EvaluationStage:
         self._batch_sizes = batch_sizes
         self._evaluation = evaluation
 
+    def announces_to(self, evaluation: Evaluation) -> bool:
+        """Whether that evaluation learns of its passes."""
+        return self._evaluation is evaluation
+
     def __call__(self) -> Iterator[NDArray[np.int64]]:
         """One pass by the plan in force: the sample indices of each step, shape `[count]`."""
         return self.begin_pass().steps

@@ -45,6 +45,10 @@ class IndexStage:
         block_size: Consecutive samples that shuffling leaves together.
         layout: "windows" or "contiguous", as in `sampling.LAYOUTS`.
         costs: What plans are shares of, in the windows layout; None: all samples cost the same.
+
+    Attributes:
+        is_read: Whether steps have been read in training. Who looks into a data set before does
+            not train on it.
     """
 
     goes_straight_on = False
@@ -69,6 +73,7 @@ class IndexStage:
         self._layout = LAYOUTS[layout]
         self._changed = threading.Condition()
         self._schedule = PlanSchedule(batch_sizes)
+        self.is_read = False
         self._training = False
         self._epoch = 0
         self._used_up = False
@@ -233,6 +238,7 @@ class IndexStage:
                 if generation != self._generation:
                     return  # Of a training that was interrupted.
                 steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
+                self.is_read |= self._training
                 if self._training and epoch == self._epoch and step == steps - 1:
                     self._used_up = True
             yield reader.samples(step, batch_sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,7 +19,8 @@ def as_source(given: Any, global_batch_size: int) -> Source:
 
     Raises:
         ValueError: If it is neither.
-        TypeError: If it is a data set or a path, which a source of `hvd.data` reads.
+        TypeError: If it is a data set, a path, or an object that yields or gives samples, which
+            a source of `hvd.data` reads.
     """
     if isinstance(given, Stream):
         return given.source(global_batch_size)
@@ -32,7 +34,27 @@ def as_source(given: Any, global_batch_size: int) -> Source:
             f"the source {given!r} is a path. Give balancer.dataset "
             f"hvd.data.TFRecords(path, parse)."
         )
-    return given if isinstance(given, Source) else Arrays(given)
+    if isinstance(given, Source):
+        return given
+    if hasattr(given, "__next__") or callable(given):
+        raise TypeError(
+            f"the source is a {type(given).__name__}, which yields samples once. Give "
+            f"balancer.dataset hvd.data.Stream(tf.data.Dataset.from_generator(...), "
+            f"num_samples=...), or all samples as arrays."
+        )
+    has_items = hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    if has_items and not (_is_array(given) or isinstance(given, Sequence | Mapping)):
+        raise TypeError(
+            f"the source is a {type(given).__name__}, whose items are read one by one. Give "
+            f"balancer.dataset hvd.data.RandomAccess(source)."
+        )
+    if given is None:
+        raise TypeError("the source is None; expected arrays, or a source of hvd.data.")
+    return Arrays(given)
+
+
+def _is_array(given: Any) -> bool:
+    return tf.is_tensor(given) or hasattr(given, "__array__")
 
 
 def require_usable(source: Source, shuffle_seed: int | None, training: bool) -> None:
@@ -70,4 +92,18 @@ def make_dataset(source: Source, index_stage: Stage) -> tf.data.Dataset:
     batches = source.read(index_stage)
     if not source.is_endless and batches.cardinality() != index_stage.num_steps:
         batches = batches.apply(tf.data.experimental.assert_cardinality(index_stage.num_steps))
-    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+    made = batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+    made.hvd_dbs_stage = index_stage
+    return made
+
+
+def stage_of(dataset: Any) -> Stage | None:
+    """The stage at the beginning of a data set that users have mapped and more; None: not ours."""
+    if not isinstance(dataset, tf.data.Dataset):
+        return None
+    stage: Stage | None = getattr(dataset, "hvd_dbs_stage", None)
+    if stage is not None:
+        return stage
+    inputs: Sequence[Any] = getattr(dataset, "_inputs", tuple)()  # As TensorFlow's own code does.
+    stages = map(stage_of, inputs)
+    return next((one for one in stages if one is not None), None)

@@ -58,10 +58,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         An optimizer of the same class and settings; a model saved with it loads in plain Keras.
 
     Raises:
-        TypeError: If it is not a Keras 3 optimizer, or an option is unknown.
+        TypeError: If it is not a Keras 3 optimizer, `balancer` is no Balancer, or an option is
+            unknown.
         ValueError: If it is distributed or built already, or an option cannot be honoured.
     """
-    _check(optimizer, horovod_options)
+    _check(optimizer, name, horovod_options)
     if keras.mixed_precision.dtype_policy().name == "mixed_float16" and not isinstance(
         optimizer, keras.optimizers.LossScaleOptimizer
     ):
@@ -169,7 +170,7 @@ def _inside_condition() -> bool:
     return "cond" in tf.compat.v1.get_default_graph().name.rpartition("/")[2].lower()
 
 
-def _check(optimizer: Any, horovod_options: dict[str, Any]) -> None:
+def _check(optimizer: Any, name: Any, horovod_options: dict[str, Any]) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(
             f"optimizer is a {type(optimizer).__module__}.{type(optimizer).__name__}; expected a "
@@ -181,6 +182,11 @@ def _check(optimizer: Any, horovod_options: dict[str, Any]) -> None:
         raise ValueError(
             "optimizer is built already and its state would be lost. Make it distributed before "
             "the model is compiled or trained."
+        )
+    if not isinstance(name, str | None):
+        raise TypeError(
+            f"name is a {type(name).__name__}; expected text, or None. Give a balancer by its "
+            f"name: DistributedOptimizer(optimizer, balancer=balancer)."
         )
     for option, value in horovod_options.items():
         if option not in _HOROVOD_DEFAULTS:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
-
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
 
 
 class GradientReducer:
@@ -21,6 +19,9 @@ class GradientReducer:
         compression: Horovod's compression for the way over the network.
         sparse_as_dense: Whether IndexedSlices are made dense before they are reduced.
         process_set: The ranks that take part.
+
+    Raises:
+        TypeError: If `balancer` is not a Balancer.
     """
 
     def __init__(
@@ -31,6 +32,8 @@ class GradientReducer:
         sparse_as_dense: bool = False,
         process_set: hvd.ProcessSet = hvd.global_process_set,
     ) -> None:
+        if balancer is not None:
+            require_balancer(balancer, "An optimizer")
         self.balancer = balancer
         self._sparse_as_dense = sparse_as_dense
         self._options: dict[str, Any] = {"compression": compression, "process_set": process_set}

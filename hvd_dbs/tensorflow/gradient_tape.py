@@ -31,7 +31,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         A tape.
 
     Raises:
-        TypeError: If an option is unknown.
+        TypeError: If an option is unknown, or a balancer is given: optimizers take one.
 
     Example:
         >>> with tf.GradientTape() as tape:  # doctest: +SKIP
@@ -39,6 +39,12 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         >>> tape = hvd.DistributedGradientTape(tape, weight=len(images))  # doctest: +SKIP
         >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
     """
+    if "balancer" in options:
+        raise TypeError(
+            "DistributedGradientTape takes no balancer. Give it to the optimizer, "
+            "hvd_dbs.keras.DistributedOptimizer(optimizer, balancer=balancer), with TensorFlow's "
+            "own tape; or give this tape weight=, the samples of this rank in the step."
+        )
     if weight is None:
         return hvd.DistributedGradientTape(gradtape, *horovod_arguments, **options)
     if horovod_arguments:

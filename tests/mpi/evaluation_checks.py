@@ -175,6 +175,46 @@ def check_an_evaluation_that_is_not_of_all_samples_is_an_error():
         balancer.dataset(images(70), shuffle_seed=1, training=False)
 
 
+def check_predictions_of_all_ranks_are_gathered_in_the_order_of_the_samples():
+    """As docs/data.md shows it."""
+    x, _ = images(41)
+    net = model()
+    balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))
+    mine = net.predict(balancer.dataset(x, training=False), verbose=0)
+    assert hvd.size() == 1 or len(mine) < len(x)
+    everything = hvd.allgather(mine)
+    np.testing.assert_allclose(everything, net.predict(x, verbose=0), rtol=1e-5)
+
+
+def check_metrics_of_no_samples_count_the_same_for_every_rank():
+    average = hvd.callbacks.MetricAverageCallback()
+    net = model()
+    compile_model(net, sgd(hvd.Balancer(B, "even")))
+    average.set_model(net)
+    average.on_train_begin()
+    logs = {"loss": float(hvd.rank())}
+    average.on_epoch_end(0, logs)
+    assert logs["loss"] == (hvd.size() - 1) / 2
+
+
+def check_validation_on_data_that_are_for_something_else_is_an_error():
+    """Once, with data to train on, all ranks waited for ever for the next epoch to open."""
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    other = balancer.dataset(images(40)).map(lambda x, y: (x, y)).prefetch(1)
+    dataset = balancer.dataset(images(64), shuffle_seed=SEED)
+    strange = hvd.Balancer(B, "even").dataset(images(40), training=False)
+    for validation, text in (
+        (dataset, "that is there to train on"),
+        (other, "that is there to train on"),
+        (strange, "of another balancer"),
+    ):
+        with pytest.raises(ValueError, match=f"validation_data is .* {text}"):
+            fit(net, balancer, dataset, validation_data=validation)
+        balancer.loop.end_training()
+
+
 def check_validation_that_nobody_adds_up_is_an_error():
     balancer = hvd.Balancer(B, "even")
     net = model()

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+import hvd_dbs.tensorflow as hvd_tensorflow
 from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
@@ -77,9 +78,11 @@ def check_an_error_of_one_rank_is_raised_on_all_with_its_number():
 def check_impossible_arguments_name_what_is_expected():
     size = hvd.size()
     for arguments, text in [
-        ({"global_batch_size": 0}, "at least one sample|min_batch_size"),
-        ({"global_batch_size": -3}, "must not be negative"),
-        ({"global_batch_size": 2.5}, "whole number"),
+        ({"global_batch_size": 0}, f"not one sample for each .* Use at least {size}, or"),
+        ({"global_batch_size": -3}, f"=-3 must not be negative.* all {size} ranks"),
+        ({"global_batch_size": 2.5}, "=2.5 is a float; it must be a whole number"),
+        ({"global_batch_size": "16"}, "='16' is a str; it must be a whole number"),
+        ({"global_batch_size": B, "strategy": hvd.strategies.dbs}, r"Call it: strategies.dbs\(\)"),
         ({"global_batch_size": B, "strategy": "quick"}, "Known: .*dbs"),
         ({"global_batch_size": B, "strategy": "static"}, "needs ratios"),
         ({"global_batch_size": B, "strategy": 3}, "preset's name or a Strategy"),
@@ -90,7 +93,8 @@ def check_impossible_arguments_name_what_is_expected():
         ({"global_batch_size": B, "max_batch_size": [B] * (size + 1)}, f"for {size} ranks"),
         ({"global_batch_size": B, "max_batch_size": {"nobody": B}}, "no entry for host"),
         ({"global_batch_size": B, "multiple_of": 5}, "not a multiple of multiple_of=5"),
-        ({"global_batch_size": size - 1}, "min_batch_size|negative|at least one"),
+        ({"global_batch_size": size - 1}, "or start fewer ranks"),
+        ({"global_batch_size": size, "min_batch_size": 2}, f"at least {2 * size} samples"),
     ]:
         with pytest.raises((ValueError, TypeError), match=text):
             hvd.Balancer(**arguments)
@@ -211,8 +215,70 @@ def check_parts_that_do_not_belong_together_are_an_error():
     fresh = hvd.Balancer(B)
     net = model()
     compile_model(net, sgd(fresh))
-    with pytest.raises(RuntimeError, match="has no data set"):
-        fit(net, fresh, dataset)
+    with pytest.raises(RuntimeError, match=r"has no data set .*training=False is for evaluation"):
+        fit(net, fresh, fresh.dataset(images(64), training=False))
+
+
+def check_data_that_the_balancer_does_not_train_on_are_an_error():
+    """Once, a fit went on with them, weighted by the batches of the balancer's own data set."""
+    balancer, other = hvd.Balancer(B, "even"), hvd.Balancer(B, "even")
+    arrays = images(4 * B)
+    net = model()
+    compile_model(net, sgd(balancer))
+    older = balancer.dataset(arrays)
+    dataset = balancer.dataset(arrays)
+    assert len(next(iter(dataset))) == 2  # Who looks into it does not train on it.
+    others = other.dataset(arrays)
+    plain = tf.data.Dataset.from_tensor_slices(arrays).batch(B)
+    evaluation = balancer.dataset(arrays, training=False)
+    for given in (plain, evaluation, older, others, on_last_rank(plain, dataset)):
+        with pytest.raises(ValueError, match="does not read the data set") as caught:
+            fit(net, balancer, given)
+    if hvd.size() > 1:
+        assert str(caught.value).startswith(f"rank {hvd.size() - 1}: ")
+    fit(net, balancer, dataset.map(lambda x, y: (x, y)), epochs=1)
+
+
+def check_a_fit_with_two_callbacks_of_a_kind_is_an_error():
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(2 * B))
+    callback = hvd.callbacks.DynamicBatchSizeCallback(balancer)
+    for again in (callback, hvd.callbacks.DynamicBatchSizeCallback(balancer)):
+        with pytest.raises(ValueError, match="DynamicBatchSizeCallback twice"):
+            net.fit(dataset, callbacks=[callback, again], verbose=0)
+    for _ in range(2):  # Of one fit, not of two.
+        net.fit(dataset, callbacks=[callback], verbose=0)
+
+
+def check_what_is_no_balancer_is_refused_where_it_is_given():
+    with tempfile.TemporaryDirectory() as folder:
+        for taker, takes in [
+            ("DynamicBatchSizeCallback", hvd.callbacks.DynamicBatchSizeCallback),
+            ("DynamicLearningRateCallback", hvd.callbacks.DynamicLearningRateCallback),
+            ("ProgressWatchdogCallback", hvd.callbacks.ProgressWatchdogCallback),
+            ("TrainingStateCallback", lambda b: hvd.callbacks.TrainingStateCallback(folder, b)),
+            ("MetricAverage", lambda b: hvd.callbacks.MetricAverageCallback(balancer=b)),
+            (
+                "optimizer",
+                lambda b: hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer=b),
+            ),
+        ]:
+            for given in (16, "x", hvd.Balancer):
+                with pytest.raises(
+                    TypeError, match=rf"{taker}\w* was given balancer={given!r}; exp"
+                ):
+                    takes(given)
+    balancer = hvd.Balancer(B)
+    with pytest.raises(TypeError, match="name is a Balancer"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer)
+    with pytest.raises(TypeError, match="device is a Balancer"):
+        hvd.callbacks.MetricAverageCallback(balancer)
+    with pytest.raises(TypeError, match=r"takes no balancer\. Give it to the optimizer"):
+        hvd_tensorflow.DistributedGradientTape(tf.GradientTape(), balancer=balancer)
+    with pytest.raises(TypeError, match=r"Give inputs and labels as one source"):
+        balancer.dataset(*images(40))
 
 
 def check_optimizer_arguments():

@@ -191,7 +191,7 @@ def check_a_resize_that_cannot_be_is_an_error_on_all_ranks():
     assert balancer.global_batch_size == 16
     balancer.resize(8)
     assert balancer.plan.global_batch_size == 8 == balancer.global_batch_size
-    with pytest.raises(RuntimeError, match="has no data set, or one with fewer steps"):
+    with pytest.raises(RuntimeError, match=r"or one with fewer steps than its global_batch_size=8"):
         fit(net, balancer, dataset, epochs=1)
 
 

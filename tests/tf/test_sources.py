@@ -145,6 +145,10 @@ def test_evaluation(kind, some, num_samples):
         (tf.data.Dataset.range(8), "hvd.data.Stream"),
         ("folder/*.tfrecord", "hvd.data.TFRecords"),
         (Path("folder"), "hvd.data.TFRecords"),
+        (Fives(10), "is a Fives, .* hvd.data.RandomAccess"),
+        ((number for number in range(3)), "is a generator, .* hvd.data.Stream"),
+        (lambda: range(3), "is a function, .* hvd.data.Stream"),
+        (None, "is None; expected arrays"),
     ],
 )
 def test_what_is_no_source_is_told_which_one_reads_it(source, instead):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.step_file import StepFile
+from hvd_dbs.data.evaluation_stage import EvaluationStage
+from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
 from hvd_dbs.keras.xla import turn_off_xla
 
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
+_IN_FIT = "hvd_dbs_callback"
 
 
 class _EndOfEpoch:
@@ -30,20 +33,27 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     Args:
         balancer: The balancer that made the data set and that the optimizer was given.
+
+    Raises:
+        TypeError: If `balancer` is not a Balancer.
+        ValueError: On all ranks when training begins, or behind its first step, if model, data
+            set, callbacks and balancer do not belong together.
     """
 
     def __init__(self, balancer: Balancer) -> None:
         super().__init__()
-        self._balancer = balancer
+        self._balancer = require_balancer(balancer, "DynamicBatchSizeCallback")
         self._loop = balancer.loop
         self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []
         self._step_file = StepFile() if balancer.rank == 0 else None
         self._steps_seen = 0
         self._num_steps = 0
+        self._has_stepped = False
         self._end_of_epoch = _EndOfEpoch()
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""
+        self._require_no_other()
         error: Exception | None = None
         try:
             self._check()
@@ -52,6 +62,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         job.raise_together(self._balancer.collective, error)
         turn_off_xla(self.model)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
+        self._has_stepped = False
         self._loop.begin_training(self.model.steps_per_execution)
         set_initial_epoch(self.model, self._balancer)
 
@@ -71,6 +82,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Takes back what samples that do not count have left; ends a round where one is over."""
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._check_reading()
         for variable, value in self._before_filling:
             variable.assign(value)
         self._before_filling = []
@@ -83,6 +97,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Watches what the validation reads."""
+        self._check_validation_data()
         self._loop.evaluation.begin()
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -105,8 +120,56 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Lets go of the data set."""
+        self.params.pop(_IN_FIT, None)
         clear_initial_epoch(self.model, self._balancer)
         self._loop.end_training()
+
+    def _require_no_other(self) -> None:
+        """One callback in a `fit` tells the balancer of its steps.
+
+        Not agreed on with the other ranks: who has two would take part in one exchange more.
+        """
+        # Keras gives all callbacks of a fit the same dict, and those of each fit another one.
+        if _IN_FIT in self.params:
+            raise ValueError(
+                "fit was given DynamicBatchSizeCallback twice, and each step would count twice. "
+                "Leave one of them out."
+            )
+        self.params[_IN_FIT] = self._balancer
+
+    def _check_reading(self) -> None:
+        """Whose data set `fit` was given is seen once it is read."""
+        error: Exception | None = None
+        if not self._loop.is_read:
+            error = ValueError(
+                "fit does not read the data set that this balancer made last to train on, so "
+                "gradients would be weighted by samples of other batches. Give fit the data set "
+                "of balancer.dataset(source): not plain data, one made with training=False, one "
+                "of another balancer, or one before the last (data that are not trained on are "
+                "made with training=False). The first step was made with what fit has."
+            )
+        job.raise_together(self._balancer.collective, error)
+
+    def _check_validation_data(self) -> None:
+        """A validation on a training data set would wait for an epoch to open, for ever.
+
+        Not agreed on with the other ranks: they may validate on nothing.
+        """
+        # Keras tells callbacks nothing of the data; where it keeps them elsewhere, this is silent.
+        iterator = getattr(self.model, "_eval_epoch_iterator", None)
+        dataset = getattr(iterator, "_distributed_dataset", None)
+        stage = stage_of(dataset)
+        if isinstance(stage, IndexStage):
+            raise ValueError(
+                "validation_data is a data set of balancer.dataset that is there to train on. "
+                "Make one for it: balancer.dataset(source, training=False)."
+            )
+        if isinstance(stage, EvaluationStage) and not stage.announces_to(self._loop.evaluation):
+            raise ValueError(
+                "validation_data is a data set of another balancer than this one's, and nobody "
+                "would add up what the ranks find in their parts of it. Make it with the balancer "
+                "that DynamicBatchSizeCallback has: balancer.dataset(source, training=False)."
+            )
 
     def _check(self) -> None:
         collective = self._balancer.collective

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
+from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.balancing.ramps import RAMP_ITERATIONS, RULES
 from hvd_dbs.cluster import collective as job
-
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
 
 
 class DynamicLearningRateCallback(keras.callbacks.Callback):
@@ -33,6 +31,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         ramp_iterations: T of the formula: doubling the batch takes 2 T updates; 0 scales at once.
 
     Raises:
+        TypeError: If `balancer` is not a Balancer.
         ValueError: If the rule is unknown; on all ranks when training begins, if ranks differ in
             their arguments or the optimizer does not follow this balancer.
     """
@@ -43,7 +42,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         super().__init__()
         if rule not in RULES:
             raise ValueError(f"rule={rule!r} is unknown. Known: {', '.join(sorted(RULES))}.")
-        self._balancer = balancer
+        self._balancer = require_balancer(balancer, "DynamicLearningRateCallback")
         self._rule = rule
         self._ramp_iterations = ramp_iterations
 

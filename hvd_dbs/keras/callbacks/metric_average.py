@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 
+from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.metric_sums import sum_metrics
-
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -27,7 +25,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
       counted, before Keras computes their results: those of one process over all samples, also
       for metrics that are no averages, such as AUC. The data set must be read to its end.
     - Other validation data count the same for every rank, and so do all metrics without a
-      balanced optimizer, as in Horovod.
+      balanced optimizer, as in Horovod, and those of an epoch in which a balancer has counted no
+      sample on any rank.
 
     Only metrics that every rank has are averaged: what a callback of rank 0 alone adds is left as
     it is.
@@ -35,11 +34,21 @@ class MetricAverageCallback(keras.callbacks.Callback):
     Args:
         device: Kept for Horovod's signature.
         balancer: Whose evaluation data sets to look for; None: those of the optimizer's balancer.
+
+    Raises:
+        TypeError: If `device` is not text, or `balancer` not a Balancer.
     """
 
     def __init__(self, device: str = "", *, balancer: Balancer | None = None) -> None:
         super().__init__()
+        if not isinstance(device, str):
+            raise TypeError(
+                f"device is a {type(device).__name__}; expected text. Give a balancer by its name: "
+                f"MetricAverageCallback(balancer=balancer)."
+            )
         self.device = device
+        if balancer is not None:
+            require_balancer(balancer, "MetricAverageCallback")
         self._balancer = balancer
         self._collective: job.Collective | None = None
         self._validation_samples = 1
@@ -107,6 +116,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
         rows = self._collective.allgather(row)
         for i, name in enumerate(names, start=len(weights)):
             weight = rows[:, int(name.startswith("val_"))]
+            if not weight.any():  # Nobody trained by the balancer.
+                weight = np.ones(len(rows))
             counted = weight > 0
             logs[name] = float(np.average(rows[counted, i], weights=weight[counted]))
 

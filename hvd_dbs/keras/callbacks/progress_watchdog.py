@@ -6,18 +6,16 @@ import logging
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
+from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.activity import Activity
 from hvd_dbs.cluster.frozen_process import own_process
 from hvd_dbs.cluster.heartbeat import Beater, Listener, Meeting
 from hvd_dbs.cluster.standstill import SignOfLife, Standstill
-
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -40,6 +38,7 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
             step and any validation or saving take.
 
     Raises:
+        TypeError: If `balancer` is not a Balancer.
         ValueError: If a number of seconds is not positive; on all ranks when training begins, if
             ranks differ in their arguments.
     """
@@ -53,7 +52,7 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
                 f"warn_seconds={warn_seconds}, abort_seconds={abort_seconds}: expected a positive "
                 f"number of seconds, and to abort not before the warning."
             )
-        self._balancer = balancer
+        self._balancer = require_balancer(balancer, "ProgressWatchdogCallback")
         self._warn_seconds = warn_seconds
         self._abort_seconds = abort_seconds
         self._place = f"host {socket.gethostname()}, process {os.getpid()}"

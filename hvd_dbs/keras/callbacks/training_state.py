@@ -9,19 +9,17 @@ import logging
 import os
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import tensorflow as tf
 
+from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.state_file import read_state, write_state
-
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -54,6 +52,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
         restore: Whether to go on from what the folder holds. An empty folder is a new training.
 
     Raises:
+        TypeError: If `balancer` is not a Balancer.
         ValueError: If `every` is neither; on all ranks when training begins, if what was saved is
             damaged, or is that of another version, strategy, data set or model.
     """
@@ -68,8 +67,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
         super().__init__()
         if every != "epoch" and (not isinstance(every, int) or every < 1):
             raise ValueError(f"every={every!r}: expected 'epoch' or a number of steps.")
+        self._balancer = require_balancer(balancer, "TrainingStateCallback")
         self._folder = Path(folder)
-        self._balancer = balancer
         self._every = every
         self._restore = restore
         self._steps_seen = 0

@@ -78,6 +78,9 @@ class TestBounds:
         ("bounds", "total", "says"),
         [
             (Bounds.of(4, 10), 32, "needs at least 40"),
+            (Bounds.of(4, 1), 3, "not one sample for each of the 4 ranks. Use at least 4"),
+            (Bounds.of(4, 1, None, 8), 24, "multiples of 8 needs at least 32"),
+            (Bounds.of(4, 1), -3, "global_batch_size=-3 must not be negative"),
             (Bounds.of(2, 0, None, 4), 30, "28 or 32"),
             (Bounds.of(2, [5, 0], [7, 99], 4), 64, "no multiple of 4 between"),
         ],
