@@ -13,6 +13,9 @@ from hvd_dbs.data.passes import Stage
 from hvd_dbs.data.source import Source
 from hvd_dbs.data.stream import Stream
 
+_LEAST_THREADS = 4
+"""Threads of a data set; more wait than compute."""
+
 
 def as_source(given: Any, global_batch_size: int) -> Source:
     """The source that was given, or one over the arrays that were.
@@ -53,6 +56,13 @@ def as_source(given: Any, global_batch_size: int) -> Source:
     return Arrays(given)
 
 
+def _num_cores() -> int:
+    """Cores that this process may use, as TensorFlow counts them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _is_array(given: Any) -> bool:
     return tf.is_tensor(given) or hasattr(given, "__array__")
 
@@ -88,6 +98,9 @@ def make_dataset(source: Source, index_stage: Stage) -> tf.data.Dataset:
     # Keras makes an iterator each epoch, and letting go of the one before waits for its tuner: up
     # to seconds, on one rank or another, and so on all. Parallel calls are then one per core.
     options.autotune.enabled = False
+    # A stage that waits for its plan holds a thread. It must not be one of those that run the step,
+    # of which a rank that is bound to one core has only one.
+    options.threading.private_threadpool_size = max(_LEAST_THREADS, _num_cores())
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     batches = source.read(index_stage)
     if not source.is_endless and batches.cardinality() != index_stage.num_steps:

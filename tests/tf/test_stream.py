@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -172,3 +176,34 @@ def test_what_a_stream_is_not_for():
     endless = as_source(Stream(tf.data.Dataset.range(3), steps_per_epoch=2), 2)
     with pytest.raises(ValueError, match="plain validation data"):
         require_usable(endless, None, training=False)
+
+
+ON_ONE_CORE = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import keras, numpy as np, tensorflow as tf
+import hvd_dbs.keras as hvd
+hvd.init()
+balancer = hvd.Balancer(8)
+samples = tf.data.Dataset.from_tensor_slices((np.ones((8, 3), "f4"), np.ones(8, "f4"))).repeat()
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), balancer=balancer), "mse")
+dataset = balancer.dataset(hvd.data.Stream(samples, steps_per_epoch=3))
+plain = lambda x, y: (x, tf.ensure_shape(tf.numpy_function(lambda a: a, [y], tf.float32), [None]))
+callback = hvd.callbacks.DynamicBatchSizeCallback(balancer)
+model.fit(dataset.map(plain), epochs=3, steps_per_epoch=3, verbose=0, callbacks=[callback])
+print("trained")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_a_process_bound_to_one_core_does_not_wait_for_itself():
+    """The stage waits for the next epoch's plan, while the step needs a thread to run on."""
+    run = subprocess.run(
+        [sys.executable, "-c", ON_ONE_CORE],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.stdout == "trained\n", run.stderr[-2000:]
