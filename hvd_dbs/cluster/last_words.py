@@ -33,7 +33,8 @@ def is_lost_peer(error: BaseException) -> bool:
         return True
     if not isinstance(error, tf.errors.UnknownError | tf.errors.AbortedError):
         return False
-    return re.search("horovod has been shut down|gloo|nccl", error.message, re.I) is not None
+    words = r"horovod has been shut down|\bgloo\b|\bnccl"
+    return re.search(words, error.message, re.I) is not None
 
 
 def last_line(error: BaseException) -> str:

@@ -160,6 +160,7 @@ def test_hosts_that_come_interrupt_at_the_next_commit():
         (tf.errors.UnknownError(None, None, "[/b/gloo/transport/tcp/pair.cc:589] Read"), True),
         (tf.errors.AbortedError(None, None, "ncclCommAbort: unhandled NCCL error"), True),
         (tf.errors.UnknownError(None, None, "KeyError: 'label'"), False),
+        (tf.errors.UnknownError(None, None, "KeyError: 'igloo.jpg'"), False),
         (tf.errors.FailedPreconditionError(None, None, "Horovod: mismatched shapes"), False),
         (ValueError("gloo"), False),
     ],

@@ -42,6 +42,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def __init__(self, balancer: Balancer) -> None:
         super().__init__()
+        self.params: dict[str, Any] = {}  # Until a fit gives its own.
         self._balancer = require_balancer(balancer, "DynamicBatchSizeCallback")
         self._loop = balancer.loop
         self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []

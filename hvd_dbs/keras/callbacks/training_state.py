@@ -94,9 +94,22 @@ class TrainingStateCallback(keras.callbacks.Callback):
         job.raise_together(collective, error)
         text = job.allgather_text(collective, text)[0]
         if text:
-            self._balancer.load_state_dict(json.loads(text))
-            set_initial_epoch(self.model, self._balancer)
+            self._load(json.loads(text))
             hvd.broadcast_variables(self._variables(), root_rank=0)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        """Takes up the balancer's state, or says on all ranks which file does not fit."""
+        path = self._folder / STATE_NAME
+        try:
+            self._balancer.load_state_dict(state)
+        except ValueError as error:
+            raise ValueError(
+                f"{path} cannot be taken up: {error} Give another folder, or remove what this one "
+                f"holds, to train from the start."
+            ) from error
+        set_initial_epoch(self.model, self._balancer)
+        if self._balancer.rank == 0:
+            _LOGGER.info("training goes on from %s, in epoch %d", path, state.get("epoch", 0))
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Counts steps anew."""
@@ -183,7 +196,10 @@ class TrainingStateCallback(keras.callbacks.Callback):
         try:
             content = weights.read_bytes()
         except OSError as error:
-            raise ValueError(f"{weights} cannot be read: {error}") from error
+            raise ValueError(
+                f"{weights} cannot be read: {error}. Restore it and {path} from a copy, or remove "
+                f"{path} to train from the start."
+            ) from error
         if hashlib.sha256(content).hexdigest() != state.get("weights_checksum"):
             raise ValueError(
                 f"{weights} does not hold what was saved with {path}: its checksum is another "
