@@ -88,6 +88,6 @@ def test_steps_and_decisions_leave_nothing_behind(num_steps, every, by_cost):
     finally:
         tracemalloc.stop()
         job.loop.end_training()
-    assert job.num_decisions > 20
+    assert job.num_decisions >= 3  # How many depends on what one costs.
     assert job.loop.samples_in_epoch == 4 * num_steps
     assert after - before < 40_000  # Less than a number a step, and the allocator's whims.

@@ -82,7 +82,7 @@ def changed(before: str, after: str) -> str:
         (changed("= 64", "= 64.0"), "global_batch_size = 64.0; expected a whole number"),
         (changed("= 64", "= true"), "global_batch_size = True; expected a whole number"),
         (changed("= 64", "= 0"), "global_batch_size=0; expected a whole number from 1 on"),
-        (changed("= 64", "= 2"), "needs at least 3 samples a step but global_batch_size=2"),
+        (changed("= 64", "= 2"), "global_batch_size=2 is not one sample for each of the 3 ranks"),
         (
             changed("steps = 40", "stepps = 40"),
             r"stepps = 40 is unknown; expected one of name, .* Did you mean steps\?",
