@@ -127,6 +127,8 @@ class DecisionRounds:
         heeded = is_watching(self._collective.size, self._steps_in_round, self._steps_to_next)
         if heeded and not self._under_way:
             self._news = self._collective.start_allgather(np.array([self.pace.is_news()]))
+        else:
+            self.pace.collect()
 
     def _hear_news(self) -> bool:
         """Whether something was news for any rank; the same answer on all."""

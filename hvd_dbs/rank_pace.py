@@ -48,7 +48,7 @@ class RankPace:
 
         If so, the next round hears of them alone: the mean with the steps before is nobody's pace.
         """
-        self._collect()
+        self.collect()
         last = self._steps[-STEPS_WATCHED:]
         news = self._usual.news(last[:, :1], last[:, 1:])[:, 0]
         self._is_news = bool(news.any())
@@ -61,7 +61,7 @@ class RankPace:
 
         Where windows are cut by cost, those that steps of about that work would have taken at it.
         """
-        self._collect()
+        self.collect()
         chosen = self._chosen(batch_size)
         busy_seconds, work = self._steps[chosen].T
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
@@ -84,7 +84,8 @@ class RankPace:
             near = np.abs(np.log(work / batch_size)) < _NEAR
         return np.asarray(near if near.any() else work > 0)
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Takes from the clock what it has: of a long round, the last steps are enough."""
         times = self.clock.drain()
         self.own_time.subtract_from(times.busy_seconds)
         new = np.column_stack([times.busy_seconds, times.num_samples])
