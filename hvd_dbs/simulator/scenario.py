@@ -20,8 +20,9 @@ from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
 from hvd_dbs.simulator.rank_groups import MeasuredRanks, RankGroup
 
-STEPS_AHEAD = 3
-"""What a running job does: `hvd_dbs.training_loop.STEPS_AHEAD`."""
+STEPS_AHEAD = 1 + 3
+"""What a running job does: a round takes a step, and the data pipeline has prepared
+`hvd_dbs.training_loop.STEPS_AHEAD` more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,10 @@ class Scenario:
             the undisturbed ranks have with the even split.
         steps_ahead: Steps that a decision within an epoch is ahead of its plan, since the data
             pipeline has prepared them already. At the end of an epoch plans change at once.
-        decision_ms: Time that a decision costs all ranks: an allgather, a broadcast, and what
-            rank 0 computes in between.
+        decision_ms: Time that a decision at the end of an epoch costs all ranks, which wait for
+            it: an allgather, a broadcast, and what rank 0 computes in between.
+        background_ms: Time that a decision within an epoch costs all ranks. It is made beside the
+            steps; this is what beginning and ending it takes.
         watch_ms: Time that telling each other of news costs all ranks, where a strategy leaves
             the cadence to the job.
         switch_ms: Time that a new batch size costs its rank once: a retrace, an autotune.
@@ -107,6 +110,7 @@ class Scenario:
     ratios: tuple[float, ...] | None = None
     steps_ahead: int = STEPS_AHEAD
     decision_ms: float = 0.0
+    background_ms: float = 0.0
     watch_ms: float = 0.0
     switch_ms: float = 0.0
     seed: int = 0
@@ -125,6 +129,7 @@ class Scenario:
         require_at_least("seed", self.seed, 0)
         require_at_least("steps_ahead", self.steps_ahead, 0)
         require_not_negative("decision_ms", self.decision_ms)
+        require_not_negative("background_ms", self.background_ms)
         require_not_negative("watch_ms", self.watch_ms)
         require_not_negative("switch_ms", self.switch_ms)
         require("ranks", self.ranks, len(self.ranks) > 0, "at least one group of ranks")

@@ -149,7 +149,7 @@ class _Driver:
                 if stop == round_end and stop < resize:
                     round_start, round_end = stop, self._decide(pieces, stop)
                     watch_end = self._watch_end(stop)
-                    balancing_seconds = self._conditions.scenario.decision_ms / 1000
+                    balancing_seconds = self._decision_seconds
                     pieces = []
                 elif stop == watch_end and stop < resize:
                     watch_end = self._watch_end(stop)
@@ -184,6 +184,13 @@ class _Driver:
         return self._conditions.scenario.after_measured(step, wanted)
 
     @property
+    def _decision_seconds(self) -> float:
+        """What a decision costs all ranks."""
+        scenario = self._conditions.scenario
+        waits = self._strategy.every == "epoch"
+        return (scenario.decision_ms if waits else scenario.background_ms) / 1000
+
+    @property
     def _leaves_cadence(self) -> bool:
         return self._strategy.every in ("automatic", "continuous")
 
@@ -212,7 +219,7 @@ class _Driver:
         self._controller = Controller(
             strategy, scenario.global_batch_size, bounds, num_rows=len(present)
         )
-        self._controller.decision_seconds = scenario.decision_ms / 1000
+        self._controller.decision_seconds = self._decision_seconds
         if step > 0 and strategy.every is not None:
             stayed = before > 0
             mean = float(before[stayed].mean()) if np.any(stayed) else 1.0

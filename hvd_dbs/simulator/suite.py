@@ -23,11 +23,15 @@ SIZES = (4, 64, 1024, 16384)
 STEPS_PER_EPOCH = 20
 
 
-# Two small collectives, and what rank 0 takes for the cheapest solver (benchmarks/simulator.py).
+# Waited for: two small collectives, and what rank 0 takes for the cheapest solver
+# (benchmarks/simulator.py).
 DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
 
+# Made beside the steps: what the main thread of a rank has to do for it (benchmarks/round.py).
+BACKGROUND_MS = 0.15
+
 # One small allgather behind a step.
-WATCH_MS = 0.05
+WATCH_MS = 0.03
 
 # Of a step of 20 ms, as kernels take on CPUs to tune themselves for a new batch size.
 FIRST_STEP_MS = 1.0
@@ -224,6 +228,7 @@ def _scenario(name: str, size: int, **given: Any) -> Scenario:
         steps=num_steps(size),
         steps_per_epoch=STEPS_PER_EPOCH,
         decision_ms=DECISION_MS + DECISION_MS_PER_RANK * size,
+        background_ms=BACKGROUND_MS,
         watch_ms=WATCH_MS,
         switch_ms=FIRST_STEP_MS,
         seed=1,
