@@ -160,8 +160,8 @@ def test_decisions_fall_where_the_cadence_says(every, decisions):
 
 
 def test_plans_hold_where_a_job_lets_them():
-    """3 steps after a decision within an epoch, at once at its end, never beyond it."""
-    for every, first in ((4, 5 + 3), (7, 10), (9, 10)):
+    """4 steps after a decision within an epoch, at once at its end, never beyond it."""
+    for every, first in ((4, 5 + 4), (7, 10), (9, 10)):
         strategy = replace(strategies.dbs(), every=every)
         assert simulate(Conditions.of(scenario()), strategy).changes[1].step == first
     strategy = replace(strategies.dbs(), every=4)
@@ -173,13 +173,23 @@ def test_the_delay_is_that_of_a_job():
     assert f"\nSTEPS_AHEAD = {STEPS_AHEAD - 1}\n" in source
 
 
-def test_a_decision_costs_what_the_scenario_says():
-    free, dear = (
-        simulate(Conditions.of(scenario(decision_ms=cost)), strategies.dbs()) for cost in (0, 5)
+@pytest.mark.parametrize(
+    ("every", "field", "steps"),
+    [
+        ("epoch", "decision_ms", [10, 20, 30, 40, 50]),
+        (18, "background_ms", [20, 40]),  # The first step of an epoch is not measured.
+    ],
+)
+def test_a_decision_costs_what_the_scenario_says(every, field, steps):
+    strategy = replace(strategies.dbs(), every=every)
+    free, waited, beside = (
+        simulate(Conditions.of(scenario(**costs)), strategy).true_seconds
+        for costs in ({}, {"decision_ms": 5}, {"background_ms": 5})
     )
-    extra = dear.true_seconds - free.true_seconds
-    assert np.flatnonzero(extra > 1e-9).tolist() == [10, 20, 30, 40, 50]
-    assert extra[10] == pytest.approx(0.005)
+    extra = {"decision_ms": waited - free, "background_ms": beside - free}
+    assert np.flatnonzero(extra[field] > 1e-9).tolist() == steps
+    assert extra.pop(field)[steps[0]] == pytest.approx(0.005)
+    assert not next(iter(extra.values())).any()
 
 
 def test_ranks_tell_each_other_news():
@@ -189,20 +199,20 @@ def test_ranks_tell_each_other_news():
         global_batch_size=128,
         steps=160,
         steps_per_epoch=200,
-        decision_ms=2,
+        background_ms=2,
         noise=Noise(jitter=0.01),
         disturbances=(Neighbour(ranks=(1,), from_step=150, slowdown=2.0, load=0.0),),
     )
     changes = simulate(Conditions.of(case), strategies.adaptive()).changes
-    # Three steps to look, one to tell, three ahead.
-    met = [change.batch_sizes[1] for change in changes if change.step in range(151, 159)]
+    # Three steps to look, one to tell, four ahead.
+    met = [change.batch_sizes[1] for change in changes if change.step in range(151, 160)]
     assert changes[0].batch_sizes[1] == 32
     assert len(met) == 1 and met[0] < 24
 
 
 def test_looking_for_news_costs_what_the_scenario_says():
     free, dear = (
-        simulate(Conditions.of(scenario(decision_ms=20, watch_ms=cost)), strategies.adaptive())
+        simulate(Conditions.of(scenario(background_ms=20, watch_ms=cost)), strategies.adaptive())
         for cost in (0, 5)
     )
     extra = dear.true_seconds - free.true_seconds
