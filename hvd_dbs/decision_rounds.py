@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from concurrent.futures import Future
 
 import numpy as np
 
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, is_watching
-from hvd_dbs.cluster.collective import Collective, Pending
+from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed, DecisionRound
 from hvd_dbs.cluster.host_load import HostLoad
 from hvd_dbs.ops.step_clock import StepClock
@@ -18,12 +17,12 @@ from hvd_dbs.rank_pace import RankPace
 
 
 class DecisionRounds:
-    """The rounds under way, and when the next one is due.
+    """The round under way, and when the next one is due.
 
-    A round is begun behind one step, gathered behind the next and finished behind the one after
-    that, so that nobody waits for it. Where a strategy leaves the cadence to us, ranks tell each
-    other every few steps between two rounds whether their pace is far from what the last round
-    said; if one's is, a round begins at once. Every rank makes the same calls in the same order.
+    A round is begun behind one step and finished behind the next, so that nobody waits for it.
+    Where a strategy leaves the cadence to us, ranks tell each other every few steps between two
+    rounds whether their pace is far from what the last round said; if one's is, a round begins at
+    once. Every rank makes the same calls in the same order.
 
     Args:
         collective: The job.
@@ -35,12 +34,11 @@ class DecisionRounds:
         self.pace = RankPace(clock)
         self._collective, self._controller = collective, controller
         self._host_load = HostLoad()
-        self._under_way: deque[DecisionRound] = deque()
-        self._num_gathered = 0
+        self._under_way: DecisionRound | None = None
         self._steps_in_round = 0
         self._steps_to_next = 1
         self._steps_unwatched = 0
-        self._news: Pending | None = None
+        self._news: Future[bool] | None = None
         self._is_news = False
 
     @property
@@ -51,7 +49,7 @@ class DecisionRounds:
     @property
     def are_under_way(self) -> bool:
         """Whether an exchange has not ended yet; the same answer on all ranks."""
-        return bool(self._under_way) or self._news is not None
+        return self._under_way is not None or self._news is not None
 
     def begin_training(self) -> None:
         """A `fit` begins."""
@@ -82,32 +80,26 @@ class DecisionRounds:
         self._steps_in_round += num_measured
         self._steps_unwatched += num_measured
         with self.pace.own_time.counted():
-            agreed = self._advance()
+            agreed = self._finish_round()
             is_news = self._hear_news()
             if is_news or self._steps_in_round >= self._steps_to_next:
-                self._start(batch_size, is_news)
+                self._under_way = self._start(batch_size, is_news)
             elif self._leaves_cadence and self._steps_unwatched >= STEPS_WATCHED:
                 self._watch()
         return agreed
 
     def decide(self, batch_size: int) -> Agreed:
         """A whole round at once, at the end of an epoch. Collective."""
-        self._start(batch_size)
-        (agreed,) = self.finish()
-        return agreed
+        return self._start(batch_size).finish()
 
-    def finish(self) -> Iterator[Agreed]:
-        """Waits for what is under way, on all ranks."""
+    def finish(self) -> Agreed | None:
+        """Waits for what is under way, on all ranks, and tells what a round has come to."""
         self._hear_news()
-        while self._under_way:
-            agreed = self._advance()
-            if agreed is not None:
-                yield agreed
+        return self._finish_round()
 
     def abandon(self) -> None:
         """Forgets what is under way, with ranks that are no more."""
-        self._under_way.clear()
-        self._num_gathered, self._news, self._is_news = 0, None, False
+        self._under_way, self._news, self._is_news = None, None, False
 
     def wait_for_plan(self, num_steps: int) -> None:
         """A plan holds that many steps from here.
@@ -125,23 +117,24 @@ class DecisionRounds:
     def _watch(self) -> None:
         self._steps_unwatched = 0
         heeded = is_watching(self._collective.size, self._steps_in_round, self._steps_to_next)
-        if heeded and not self._under_way:
-            self._news = self._collective.start_allgather(np.array([self.pace.is_news()]))
+        if heeded and self._under_way is None:
+            is_news = np.array([self.pace.is_news()])
+            self._news = self._collective.start(lambda ranks: bool(ranks.allgather(is_news).any()))
         else:
             self.pace.collect()
 
     def _hear_news(self) -> bool:
         """Whether something was news for any rank; the same answer on all."""
         news, self._news = self._news, None
-        return news is not None and bool(news.result().any())
+        return news is not None and news.result()
 
-    def _start(self, batch_size: int, is_news: bool = False) -> None:
+    def _start(self, batch_size: int, is_news: bool = False) -> DecisionRound:
         self.pace.own_time.begin_round()
         self._steps_in_round = self._steps_unwatched = 0
         self._is_news = is_news
         cost = self.pace.own_time.round_seconds
         measurement = self._measure(batch_size)
-        self._under_way.append(DecisionRound(self._collective, self._controller, measurement, cost))
+        return DecisionRound(self._collective, self._controller, measurement, cost)
 
     def _measure(self, batch_size: int) -> Measurement:
         busy_seconds, num_steps = self.pace.measure(batch_size)
@@ -154,17 +147,13 @@ class DecisionRounds:
             memory_load=[load.memory],
         )
 
-    def _advance(self) -> Agreed | None:
-        """Finishes the oldest round if it was gathered before, and gathers the others."""
-        agreed = None
-        if self._num_gathered:
-            self._num_gathered -= 1
-            agreed = self._under_way.popleft().finish()
-            self._steps_to_next = agreed.steps_to_next or 1
-            if self._is_news and self._leaves_cadence and not agreed.decision.changed:
-                # A pause, or what needs to be seen twice to be believed.
-                self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
-        for waiting in self._under_way:
-            waiting.gather()
-        self._num_gathered = len(self._under_way)
+    def _finish_round(self) -> Agreed | None:
+        if self._under_way is None:
+            return None
+        under_way, self._under_way = self._under_way, None
+        agreed = under_way.finish()
+        self._steps_to_next = agreed.steps_to_next or 1
+        if self._is_news and self._leaves_cadence and not agreed.decision.changed:
+            # A pause, or what needs to be seen twice to be believed.
+            self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
         return agreed

@@ -134,7 +134,7 @@ class TrainingLoop:
 
     def begin_training(self, steps_in_call: int = 1) -> None:
         """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
-        self._finish_rounds()  # Of a fit that was interrupted.
+        self._finish_round()  # Of a fit that was interrupted.
         self.finish_resize()
         self._is_training = True
         self._steps_in_call = steps_in_call
@@ -150,7 +150,7 @@ class TrainingLoop:
             ValueError: On all ranks, if training is to go on in another epoch.
         """
         self._go_on_in(epoch)
-        self._finish_rounds()
+        self._finish_round()
         self.finish_resize()
         self._epoch, self._steps_done = epoch, 0
         self._epoch_is_open = True
@@ -193,7 +193,7 @@ class TrainingLoop:
         """
         self._is_training = False
         were_under_way = self._rounds.are_under_way
-        self._finish_rounds()
+        self._finish_round()
         if were_under_way:
             # A rank that ends its process takes MPI from those that have not come to look yet.
             self._collective.allgather(np.zeros(1))
@@ -235,7 +235,7 @@ class TrainingLoop:
         size, self._resize_to = self._resize_to, None
         if size is None:
             return
-        self._finish_rounds()  # Their plans have the old sum.
+        self._finish_round()  # Its plan has the old sum.
         before = self._controller.plan
         self._controller.resize(size)
         self._global_batch_size.assign(size)
@@ -327,9 +327,8 @@ class TrainingLoop:
         last_full_step = max(min(self._steps_done, self._num_full_steps) - 1, 0)
         return self._stage.batch_sizes_in(last_full_step)[self._collective.rank]
 
-    def _finish_rounds(self) -> None:
-        for agreed in self._rounds.finish():
-            self._apply(agreed)
+    def _finish_round(self) -> None:
+        self._apply(self._rounds.finish())
 
     def _apply(self, agreed: Agreed | None) -> None:
         """A new plan holds from the first step that is not settled."""

@@ -11,7 +11,12 @@ from types import FrameType
 
 from hvd_dbs.cluster.standstill import WAITING
 
-_COLLECTIVES = ("/hvd_dbs/cluster/collective.py", "/horovod/tensorflow/", "/mpi4py/")
+_COLLECTIVES = (
+    "/hvd_dbs/cluster/collective.py",
+    "/hvd_dbs/cluster/decision.py",
+    "/horovod/tensorflow/",
+    "/mpi4py/",
+)
 _INDEX_STAGE = "/hvd_dbs/data/index_stage.py"
 _PACKAGE = str(Path(__file__).parents[1])
 _LIBRARIES = (_PACKAGE, "/site-packages/", "/dist-packages/", "/lib/python", "<frozen")

@@ -1,68 +1,61 @@
 """Small exchanges between the ranks of a job, outside of TensorFlow's graph.
 
-Every function here is collective: all ranks call it, in the same order.
+Every function here is collective: all ranks call it, in the same order and from one thread.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-_SECONDS_BETWEEN_LOOKS = 5e-5
+from hvd_dbs.cluster.background import BackgroundThread
+
+_T = TypeVar("_T")
+
+_LEAST_SLEEP, _MOST_SLEEP, _SLEEP_PART = 5e-5, 2e-3, 0.125
+"""Seconds between two looks for what others send, in parts of the time waited: a look costs some
+of a slow rank's time."""
 
 
-class Pending(Protocol):
-    """An exchange on its way."""
-
-    def result(self) -> NDArray[Any]:
-        """What it brings; waits for it where it is not there yet."""
-        ...
-
-
-class Collective(Protocol):
+class Collective:
     """What balancing needs of a communication library."""
 
     rank: int
     size: int
 
-    def start_allgather(self, row: NDArray[Any]) -> Pending:
-        """Rows of all ranks, shape `[size, n]`, from one row a rank, shape `[n]`, same dtype."""
-        ...
-
-    def start_broadcast(self, row: NDArray[Any]) -> Pending:
-        """Rank 0's row on all ranks; same shape and dtype on all ranks."""
-        ...
-
     def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
-        """`start_allgather`, waited for."""
-        return self.start_allgather(row).result()
+        """Rows of all ranks, shape `[size, n]`, from one row a rank, shape `[n]`, same dtype."""
+        raise NotImplementedError
 
     def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
-        """`start_broadcast`, waited for."""
-        return self.start_broadcast(row).result()
+        """Rank 0's row on all ranks; same shape and dtype on all ranks."""
+        raise NotImplementedError
+
+    def start(self, exchange: Callable[[Collective], _T]) -> Future[_T]:
+        """Begins some exchanges that nobody waits for, behind those that are under way.
+
+        Args:
+            exchange: Is called with this collective, on all ranks, maybe in another thread.
+        """
+        future: Future[_T] = Future()
+        try:
+            future.set_result(exchange(self))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
     def close(self) -> None:
         """Nothing more is started; what has not begun yet never does. Not collective."""
         return
-
-
-@dataclass(frozen=True)
-class _Done:
-    """What did not have to go anywhere."""
-
-    rows: NDArray[Any]
-
-    def result(self) -> NDArray[Any]:
-        return self.rows
 
 
 class AloneCollective(Collective):
@@ -71,13 +64,13 @@ class AloneCollective(Collective):
     rank = 0
     size = 1
 
-    def start_allgather(self, row: NDArray[Any]) -> Pending:
+    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         """The row itself, shape `[1, n]`."""
-        return _Done(row[np.newaxis].copy())
+        return row[np.newaxis].copy()
 
-    def start_broadcast(self, row: NDArray[Any]) -> Pending:
+    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
         """The row itself."""
-        return _Done(row.copy())
+        return row.copy()
 
 
 class AssumedCollective(Collective):
@@ -91,13 +84,13 @@ class AssumedCollective(Collective):
         self.rank = rank
         self.size = size
 
-    def start_allgather(self, row: NDArray[Any]) -> Pending:
+    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         """This rank's row, once for each rank, shape `[size, n]`."""
-        return _Done(np.repeat(row[np.newaxis], self.size, axis=0))
+        return np.repeat(row[np.newaxis], self.size, axis=0)
 
-    def start_broadcast(self, row: NDArray[Any]) -> Pending:
+    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
         """This rank's row."""
-        return _Done(row.copy())
+        return row.copy()
 
 
 class ElasticCollective(Collective):
@@ -118,13 +111,17 @@ class ElasticCollective(Collective):
         self._use(connect("balancer"))
         self.has_met = True
 
-    def start_allgather(self, row: NDArray[Any]) -> Pending:
+    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         """Rows of all ranks, shape `[size, n]`."""
-        return self._current.start_allgather(row)
+        return self._current.allgather(row)
 
-    def start_broadcast(self, row: NDArray[Any]) -> Pending:
+    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
         """Rank 0's row."""
-        return self._current.start_broadcast(row)
+        return self._current.broadcast(row)
+
+    def start(self, exchange: Callable[[Collective], _T]) -> Future[_T]:
+        """Begins exchanges of the ranks that there are now."""
+        return self._current.start(exchange)
 
     def close(self) -> None:
         """The ranks are no more what they were: what still waits for them must not meet others."""
@@ -136,32 +133,37 @@ class ElasticCollective(Collective):
         self.size: int = collective.size
 
 
-@dataclass(frozen=True)
-class _MpiPending:
-    """A request, and the buffers that have to live as long as it does."""
+class _ThreadedCollective(Collective):
+    """Has a thread of its own for what is not waited for; all is done in the order of the calls."""
 
-    request: Any
-    sent: NDArray[Any]
-    received: NDArray[Any]
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._thread = BackgroundThread("hvd_dbs collective")
 
-    def result(self) -> NDArray[Any]:
-        # Horovod ends MPI when a rank has failed; who waits inside of MPI then crashes.
-        while not self._has_arrived():
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-        return self.received
+    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
+        """Rows of all ranks, shape `[size, n]`."""
+        return self._thread.do(lambda: self._allgather(row))
 
-    def _has_arrived(self) -> bool:
-        from horovod.common.exceptions import HorovodInternalError
-        from mpi4py import MPI
+    def broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+        """Rank 0's row."""
+        return self._thread.do(lambda: self._broadcast(row))
 
-        if MPI.Is_finalized():
-            raise HorovodInternalError(
-                "MPI has ended while ranks exchanged their timings: another rank has failed."
-            )
-        return bool(self.request.Test())
+    def start(self, exchange: Callable[[Collective], _T]) -> Future[_T]:
+        """Begins some exchanges in the thread."""
+        return self._thread.start(lambda: exchange(self))
+
+    def close(self) -> None:
+        """What is under way ends when Horovod shuts down; what is behind it is dropped."""
+        self._thread.close()
+
+    def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError
 
 
-class MpiCollective(Collective):
+class MpiCollective(_ThreadedCollective):
     """mpi4py on buffers, beside Horovod's own MPI thread, on a communicator of its own."""
 
     def __init__(self) -> None:
@@ -173,24 +175,39 @@ class MpiCollective(Collective):
         from mpi4py import MPI
 
         self._communicator = MPI.COMM_WORLD.Dup()
-        self.rank: int = self._communicator.Get_rank()
-        self.size: int = self._communicator.Get_size()
+        super().__init__(self._communicator.Get_rank(), self._communicator.Get_size())
+        atexit.register(self.close)  # Before Horovod ends MPI.
 
-    def start_allgather(self, row: NDArray[Any]) -> Pending:
-        """Rows of all ranks, shape `[size, n]`."""
+    def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         sent, rows = np.array(row), np.empty((self.size, *row.shape), row.dtype)
-        return _MpiPending(self._communicator.Iallgather(sent, rows), sent, rows)
+        self._wait(self._communicator.Iallgather(sent, rows))
+        return rows
 
-    def start_broadcast(self, row: NDArray[Any]) -> Pending:
-        """Rank 0's row."""
+    def _broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
         buffer = np.array(row)
-        return _MpiPending(self._communicator.Ibcast(buffer, root=0), buffer, buffer)
+        self._wait(self._communicator.Ibcast(buffer, root=0))
+        return buffer
+
+    def _wait(self, request: Any) -> None:
+        # Horovod ends MPI when a rank has failed; who waits inside of MPI then crashes.
+        start = time.perf_counter()
+        while not self._has_arrived(request):
+            waited = time.perf_counter() - start
+            time.sleep(min(max(_LEAST_SLEEP, _SLEEP_PART * waited), _MOST_SLEEP))
+
+    def _has_arrived(self, request: Any) -> bool:
+        from horovod.common.exceptions import HorovodInternalError
+        from mpi4py import MPI
+
+        if self._thread.is_closed or MPI.Is_finalized():
+            raise HorovodInternalError(
+                "MPI has ended while ranks exchanged their timings: another rank has failed."
+            )
+        return bool(request.Test())
 
 
-class HorovodCollective(Collective):
+class HorovodCollective(_ThreadedCollective):
     """Horovod's own operations, for jobs that MPI did not start (Gloo).
-
-    They wait for all ranks, so a thread runs them, one after the other.
 
     Args:
         name: What its operations are called: those of two collectives may be under way at once.
@@ -199,24 +216,20 @@ class HorovodCollective(Collective):
     def __init__(self, name: str) -> None:
         import horovod.tensorflow as hvd
 
-        self._allgather = partial(hvd.allgather, name=f"hvd_dbs.{name}.allgather")
-        self._broadcast = partial(hvd.broadcast, root_rank=0, name=f"hvd_dbs.{name}.broadcast")
+        super().__init__(hvd.rank(), hvd.size())
+        self._of_rows = partial(hvd.allgather, name=f"hvd_dbs.{name}.allgather")
+        self._of_rank_0 = partial(hvd.broadcast, root_rank=0, name=f"hvd_dbs.{name}.broadcast")
         self._functions: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="hvd_dbs collective")
-        self.rank: int = hvd.rank()
-        self.size: int = hvd.size()
 
-    def start_allgather(self, row: NDArray[Any]) -> Pending:
-        """Rows of all ranks, shape `[size, n]`."""
+    def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         if row.size == 0:
-            return _Done(np.empty((self.size, *row.shape), row.dtype))
-        return self._start(self._allgather, row[np.newaxis])
+            return np.empty((self.size, *row.shape), row.dtype)
+        return self._run(self._of_rows, row[np.newaxis])
 
-    def start_broadcast(self, row: NDArray[Any]) -> Pending:
-        """Rank 0's row."""
-        return self._start(self._broadcast, row)
+    def _broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
+        return self._run(self._of_rank_0, row)
 
-    def _start(self, operation: Callable[[Any], Any], row: NDArray[Any]) -> Pending:
+    def _run(self, operation: Callable[[Any], Any], row: NDArray[Any]) -> NDArray[Any]:
         import tensorflow as tf
 
         # Called eagerly, all of Horovod's operations of a kind have one name, and no two may be
@@ -228,12 +241,7 @@ class HorovodCollective(Collective):
         if key not in self._functions:
             spec = tf.TensorSpec([None] * sent.ndim, sent.dtype)
             self._functions[key] = tf.function(partial(operation), [spec], autograph=False)
-        function = self._functions[key]
-        return self._thread.submit(lambda: np.array(function(sent)))
-
-    def close(self) -> None:
-        """The operation under way ends when Horovod shuts down; those behind it are dropped."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        return np.array(self._functions[key](sent))
 
 
 def connect(name: str = "collective") -> Collective:

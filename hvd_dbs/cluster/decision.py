@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
-from hvd_dbs.cluster.collective import Collective, Pending
+from hvd_dbs.cluster.collective import Collective
 
 _LEAST_COST = 1e-5
 
@@ -28,14 +30,14 @@ class Agreed:
 
 
 class DecisionRound:
-    """One allgather of floats and one broadcast of integers, on their way while training goes on.
+    """One allgather of floats and one broadcast of integers, beside the training.
 
-    Every rank calls `gather`, then `finish`. A step of training between the calls gives the
-    exchange time to end behind it, so that nobody waits; without one, it is waited for.
+    Time models learn, ranks exchange and rank 0 decides in the collective's thread, so that nobody
+    waits for them who calls `finish` a step of training later.
 
     Args:
         collective: The job.
-        controller: This rank's controller.
+        controller: This rank's controller; nobody else makes it learn or decide before `finish`.
         measurement: What this rank measured, one row.
         cost_seconds: What a round costs this rank.
     """
@@ -47,32 +49,11 @@ class DecisionRound:
         measurement: Measurement,
         cost_seconds: float = 0.0,
     ) -> None:
-        self._collective, self._controller = collective, controller
-        record = np.append(controller.observe(measurement)[0], cost_seconds)
-        self._records = collective.start_allgather(record)
-        self._answer: Pending | None = None
+        self._controller = controller
         self._before = controller.plan
         self._decision: Decision | None = None
         self._failure: RuntimeError | None = None
-
-    def gather(self) -> Pending:
-        """Rank 0 decides and lets the others know; harmless if it has."""
-        if self._answer is None:
-            records = self._records.result()
-            # Status, steps to the next decision (0: not said), local batch sizes.
-            answer = np.zeros(2 + self._collective.size, dtype=np.int64)
-            if self._collective.rank == 0:
-                self._before = self._controller.plan
-                try:
-                    self._controller.decision_seconds = max(records[:, -1].max(), _LEAST_COST)
-                    decision = self._controller.decide(records[:, :-1])
-                    answer[1] = decision.steps_to_next or 0
-                    answer[2:] = decision.plan.batch_sizes
-                    self._decision = decision
-                except RuntimeError as error:
-                    answer[0], self._failure = 1, error
-            self._answer = self._collective.start_broadcast(answer)
-        return self._answer
+        self._answer = collective.start(partial(self._exchange, measurement, cost_seconds))
 
     def finish(self) -> Agreed:
         """Every rank takes over the plan.
@@ -80,7 +61,7 @@ class DecisionRound:
         Raises:
             RuntimeError: On all ranks, if the strategy broke an invariant.
         """
-        status, steps_to_next, *batch_sizes = self.gather().result().tolist()
+        status, steps_to_next, *batch_sizes = self._answer.result().tolist()
         if status:
             raise self._failure or RuntimeError(
                 "the strategy broke an invariant; rank 0 says which."
@@ -88,6 +69,25 @@ class DecisionRound:
         due = steps_to_next or None
         if self._decision is not None:
             return Agreed(self._before, self._decision, due)
-        before, plan = self._controller.plan, Plan(tuple(batch_sizes))
+        plan = Plan(tuple(batch_sizes))
         self._controller.adopt(plan, due)
-        return Agreed(before, Decision(plan, plan != before, reason="decided by rank 0"), due)
+        reason = "decided by rank 0"
+        return Agreed(self._before, Decision(plan, plan != self._before, reason=reason), due)
+
+    def _exchange(
+        self, measurement: Measurement, cost_seconds: float, collective: Collective
+    ) -> NDArray[np.int64]:
+        """Status, steps to the next decision (0: not said), local batch sizes."""
+        record = np.append(self._controller.observe(measurement)[0], cost_seconds)
+        records = collective.allgather(record)
+        answer = np.zeros(2 + collective.size, dtype=np.int64)
+        if collective.rank == 0:
+            try:
+                self._controller.decision_seconds = max(records[:, -1].max(), _LEAST_COST)
+                decision = self._controller.decide(records[:, :-1])
+                answer[1] = decision.steps_to_next or 0
+                answer[2:] = decision.plan.batch_sizes
+                self._decision = decision
+            except RuntimeError as error:
+                answer[0], self._failure = 1, error
+        return collective.broadcast(answer)

@@ -44,9 +44,14 @@ hvd.init()
 rank = hvd.rank()
 ours, others = connect("ours"), connect("others")
 time.sleep(0.5 * rank)  # Rank 0 has all of them under way.
-under_way = [c.start_allgather(np.array([rank + i])) for i, c in enumerate((ours, others))]
-assert hvd.allgather(np.array([rank + 2])).numpy().tolist() == [2, 3]
-assert [p.result()[:, 0].tolist() for p in under_way] == [[0, 1], [1, 2]]
+rows = [np.array([rank + i]) for i in range(4)]
+under_way = [
+    c.start(lambda ranks, row=row: ranks.allgather(row)[:, 0].tolist())
+    for c, row in zip((ours, others, ours), rows)
+]
+assert ours.broadcast(rows[0]).tolist() == [0]  # Behind what ours has under way.
+assert hvd.allgather(rows[3]).numpy().tolist() == [3, 4]
+assert [p.result() for p in under_way] == [[0, 1], [1, 2], [2, 3]]
 for dtype in ("uint8", "int32", "int64", "float32", "float64"):
     assert connect("more").allgather(np.array([rank], dtype)).tolist() == [[0], [1]]
 print("done", rank)

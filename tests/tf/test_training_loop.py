@@ -90,8 +90,8 @@ def test_rounds_leave_out_the_first_and_the_partial_step(loop, monkeypatch):
     assert rounds == [3]  # Two steps that count, behind the first.
 
 
-def test_a_round_ends_two_steps_later_while_the_next_ones_begin(loop, monkeypatch):
-    """With a decision each step, three are under way at any time, and end in their order."""
+def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
+    """With a decision each step, one is under way at any time."""
     loop._rounds._steps_to_next = 1
     loop._rounds._controller = Controller(
         strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1)
@@ -101,11 +101,11 @@ def test_a_round_ends_two_steps_later_while_the_next_ones_begin(loop, monkeypatc
     under_way = []
     for step in range(1, 7):
         loop.end_steps(step)
-        under_way.append(len(loop._rounds._under_way))
-    assert under_way == [0, 1, 2, 2, 2, 2]
-    assert agreed == [4, 5, 6]
+        under_way.append(loop._rounds.are_under_way)
+    assert under_way == [False, True, True, True, True, True]
+    assert agreed == [3, 4, 5, 6]
     loop.end_training()
-    assert len(agreed) == 5 and not loop._rounds._under_way
+    assert len(agreed) == 5 and not loop._rounds.are_under_way
 
 
 @pytest.mark.parametrize(("steps_to_next", "looked"), [(24, [4, 7, 10]), (40, [7, 10])])
