@@ -193,7 +193,7 @@ def check_nobody_leaves_a_fit_while_another_has_an_exchange_under_way():
                 time.sleep(0.2)
             begun = time.monotonic()
 
-    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=3)
     net = model()
     compile_model(net, sgd(balancer))
     fit(net, balancer, balancer.dataset(images(64), shuffle_seed=SEED), 1, callbacks=[Late()])
