@@ -88,14 +88,14 @@ def _controller(name: str, size: int) -> Controller:
 
 def _round_waited_for(collective: job.Collective, controller: Controller, cost: Cost) -> None:
     measurement = _step(collective, controller)
-    cost.of(lambda: DecisionRound(collective, controller, measurement).finish())
+    cost.of(lambda: DecisionRound(collective, controller, lambda: measurement).finish())
     cost.end_round()
 
 
 def _round_beside_a_step(collective: job.Collective, controller: Controller, cost: Cost) -> None:
     measurement = _step(collective, controller)
     begun: list[DecisionRound] = []
-    cost.of(lambda: begun.append(DecisionRound(collective, controller, measurement)))
+    cost.of(lambda: begun.append(DecisionRound(collective, controller, lambda: measurement)))
     _step(collective, controller)
     cost.of(begun[0].finish)
     cost.end_round()

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
+from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
@@ -73,9 +74,9 @@ class Balancer:
             "multiple_of": multiple_of,
         }
         self._given = {name: repr(value) for name, value in given.items()}
-        job.require_equal(self.collective, self._given)
+        agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        hosts = job.hostnames(self.collective)
+        hosts = agreement.hostnames(self.collective)
         self._bounds_by_host = (min_batch_size, max_batch_size, multiple_of)
         bounds = self._bounds(hosts)
         self._controller = Controller(
@@ -193,8 +194,8 @@ class Balancer:
             given = request.identity
         except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
             error = caught
-        job.raise_together(self.collective, error)
-        job.require_equal(self.collective, given)
+        agreement.raise_together(self.collective, error)
+        agreement.require_equal(self.collective, given)
         samples = request.source
         for warning in samples.warnings if self.rank == 0 else ():
             _LOGGER.warning("%s", warning)
@@ -232,13 +233,13 @@ class Balancer:
             ValueError: On all ranks, if the argument is impossible within the bounds, differs
                 between ranks, or means more steps during a `fit`. Nothing is changed then.
         """
-        job.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
+        agreement.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
         error: Exception | None = None
         try:
             self.loop.check_resize(_whole("global_batch_size", global_batch_size))
         except (ValueError, TypeError) as caught:
             error = caught
-        job.raise_together(self.collective, error)
+        agreement.raise_together(self.collective, error)
         self.loop.resize(int(global_batch_size))
 
     @property
@@ -290,10 +291,10 @@ class Balancer:
             return
         self._resumption.remember()
         self.collective.meet()
-        job.require_equal(self.collective, self._given)
+        agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
         self._controller.change_ranks(
-            global_batch_size, self._bounds(job.hostnames(self.collective))
+            global_batch_size, self._bounds(agreement.hostnames(self.collective))
         )
         self.loop.change_ranks()
         self.dynamic_learning_rate.follow(global_batch_size)

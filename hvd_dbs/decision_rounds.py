@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
@@ -118,10 +120,12 @@ class DecisionRounds:
         self._steps_unwatched = 0
         heeded = is_watching(self._collective.size, self._steps_in_round, self._steps_to_next)
         if heeded and self._under_way is None:
-            is_news = np.array([self.pace.is_news()])
-            self._news = self._collective.start(lambda ranks: bool(ranks.allgather(is_news).any()))
+            self._news = self._collective.start(partial(self._tell_news, self.pace.take()))
         else:
             self.pace.collect()
+
+    def _tell_news(self, steps: NDArray[np.float64], ranks: Collective) -> bool:
+        return bool(ranks.allgather(np.array([self.pace.is_news(steps)])).any())
 
     def _hear_news(self) -> bool:
         """Whether something was news for any rank; the same answer on all."""
@@ -133,11 +137,11 @@ class DecisionRounds:
         self._steps_in_round = self._steps_unwatched = 0
         self._is_news = is_news
         cost = self.pace.own_time.round_seconds
-        measurement = self._measure(batch_size)
-        return DecisionRound(self._collective, self._controller, measurement, cost)
+        measure = partial(self._measure, self.pace.take(), batch_size)
+        return DecisionRound(self._collective, self._controller, measure, cost)
 
-    def _measure(self, batch_size: int) -> Measurement:
-        busy_seconds, num_steps = self.pace.measure(batch_size)
+    def _measure(self, steps: NDArray[np.float64], batch_size: int) -> Measurement:
+        busy_seconds, num_steps = self.pace.measure(steps, batch_size)
         load = self._host_load.latest()
         return Measurement.of(
             [batch_size],

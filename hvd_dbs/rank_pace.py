@@ -21,6 +21,9 @@ _NEAR = 0.25
 class RankPace:
     """Reads the clock, without what balancing itself took between the steps.
 
+    `collect` and `take` are the training's; what the steps say is found out beside it, by one
+    thread at a time, in the order in which they were taken.
+
     Args:
         clock: This rank's.
 
@@ -33,7 +36,7 @@ class RankPace:
         self.clock = clock
         self.own_time = OwnTime()
         self.is_cut_by_cost = False
-        self._steps = np.zeros((0, 2))
+        self._taken = self._steps = np.zeros((0, 2))
         self._usual = UsualPace.unknown(1)
         self._is_news = False
 
@@ -41,14 +44,31 @@ class RankPace:
         """Forgets the steps that were run so far, but not what is usual."""
         self.clock.drain()
         self.own_time.restart()
-        self._steps, self._is_news = np.zeros((0, 2)), False
+        self._taken = self._steps = np.zeros((0, 2))
+        self._is_news = False
 
-    def is_news(self) -> bool:
+    def collect(self) -> None:
+        """Takes from the clock what it has: of a long round, the last steps are enough."""
+        times = self.clock.drain()
+        self.own_time.subtract_from(times.busy_seconds)
+        new = np.column_stack([times.busy_seconds, times.num_samples])
+        self._taken = np.concatenate([self._taken, new])[-_MOST_STEPS:]
+
+    def take(self) -> NDArray[np.float64]:
+        """The steps that nobody has taken yet: busy seconds and samples, shape `[steps, 2]`."""
+        self.collect()
+        taken, self._taken = self._taken, np.zeros((0, 2))
+        return taken
+
+    def is_news(self, steps: NDArray[np.float64]) -> bool:
         """Whether the last steps are far from what the last round has said.
 
         If so, the next round hears of them alone: the mean with the steps before is nobody's pace.
+
+        Args:
+            steps: Those taken since the last call, shape `[steps, 2]`.
         """
-        self.collect()
+        self._remember(steps)
         last = self._steps[-STEPS_WATCHED:]
         news = self._usual.news(last[:, :1], last[:, 1:])[:, 0]
         self._is_news = bool(news.any())
@@ -56,12 +76,16 @@ class RankPace:
             self._steps = last[news]
         return self._is_news
 
-    def measure(self, batch_size: int) -> tuple[float, int]:
+    def measure(self, steps: NDArray[np.float64], batch_size: int) -> tuple[float, int]:
         """Busy seconds a step at a batch size since the last round, and of how many steps.
 
         Where windows are cut by cost, those that steps of about that work would have taken at it.
+
+        Args:
+            steps: Those taken since the last call, shape `[steps, 2]`.
+            batch_size: This rank's in the last of them.
         """
-        self.collect()
+        self._remember(steps)
         chosen = self._chosen(batch_size)
         busy_seconds, work = self._steps[chosen].T
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
@@ -84,9 +108,5 @@ class RankPace:
             near = np.abs(np.log(work / batch_size)) < _NEAR
         return np.asarray(near if near.any() else work > 0)
 
-    def collect(self) -> None:
-        """Takes from the clock what it has: of a long round, the last steps are enough."""
-        times = self.clock.drain()
-        self.own_time.subtract_from(times.busy_seconds)
-        new = np.column_stack([times.busy_seconds, times.num_samples])
-        self._steps = np.concatenate([self._steps, new])[-_MOST_STEPS:]
+    def _remember(self, steps: NDArray[np.float64]) -> None:
+        self._steps = np.concatenate([self._steps, steps])[-_MOST_STEPS:]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from hvd_dbs.balancer_state import BalancerState, SavedRank
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.balancing.inheritance import inherit, slots_by_rank
+from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.sampling import Cursor
@@ -91,7 +92,9 @@ class Resumption:
         """The state with the memory of all ranks, on all ranks. Collective."""
         state = self.state()
         own = {"model": state.ranks[self._collective.rank].model, "solver": state.solver}
-        rows = [json.loads(text) for text in job.allgather_text(self._collective, json.dumps(own))]
+        rows = [
+            json.loads(text) for text in agreement.allgather_text(self._collective, json.dumps(own))
+        ]
         # Rank 0 decides, so it alone has the solver's memory.
         return state.with_memories([row["model"] for row in rows], rows[0]["solver"])
 
@@ -124,8 +127,8 @@ class Resumption:
                 f"returns it: {caught}"
             )
         try:
-            job.raise_together(self._collective, error)
-            job.require_equal(self._collective, agreed)
+            agreement.raise_together(self._collective, error)
+            agreement.require_equal(self._collective, agreed)
         except ValueError:
             self._controller.load_state_dict(before)
             self._load_parts(parts_before)
@@ -152,7 +155,7 @@ class Resumption:
         row = {"slot": slot, "batch_size": 0, "model": None}
         if self._memory is not None:
             row |= {"batch_size": self._memory.batch_size, "model": self._memory.model}
-        texts = job.allgather_text(self._collective, json.dumps(row))
+        texts = agreement.allgather_text(self._collective, json.dumps(row))
         rows = [json.loads(text) for text in texts]
         self._slots = [(row["slot"][0], row["slot"][1]) for row in rows]
         known = tuple(

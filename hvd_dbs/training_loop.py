@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Plan
-from hvd_dbs.cluster.collective import Collective, raise_together
+from hvd_dbs.cluster.agreement import raise_together
+from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.data.index_stage import IndexStage

@@ -12,6 +12,7 @@ from types import FrameType
 from hvd_dbs.cluster.standstill import WAITING
 
 _COLLECTIVES = (
+    "/hvd_dbs/cluster/agreement.py",
     "/hvd_dbs/cluster/collective.py",
     "/hvd_dbs/cluster/decision.py",
     "/horovod/tensorflow/",

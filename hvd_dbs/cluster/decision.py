@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,13 +33,13 @@ class Agreed:
 class DecisionRound:
     """One allgather of floats and one broadcast of integers, beside the training.
 
-    Time models learn, ranks exchange and rank 0 decides in the collective's thread, so that nobody
-    waits for them who calls `finish` a step of training later.
+    Paces are measured, time models learn, ranks exchange and rank 0 decides in the collective's
+    thread, so that nobody waits for them who calls `finish` a step of training later.
 
     Args:
         collective: The job.
         controller: This rank's controller; nobody else makes it learn or decide before `finish`.
-        measurement: What this rank measured, one row.
+        measure: Tells what this rank measured, one row; called once, in the collective's thread.
         cost_seconds: What a round costs this rank.
     """
 
@@ -46,14 +47,14 @@ class DecisionRound:
         self,
         collective: Collective,
         controller: Controller,
-        measurement: Measurement,
+        measure: Callable[[], Measurement],
         cost_seconds: float = 0.0,
     ) -> None:
         self._controller = controller
         self._before = controller.plan
         self._decision: Decision | None = None
         self._failure: RuntimeError | None = None
-        self._answer = collective.start(partial(self._exchange, measurement, cost_seconds))
+        self._answer = collective.start(partial(self._exchange, measure, cost_seconds))
 
     def finish(self) -> Agreed:
         """Every rank takes over the plan.
@@ -75,10 +76,10 @@ class DecisionRound:
         return Agreed(self._before, Decision(plan, plan != self._before, reason=reason), due)
 
     def _exchange(
-        self, measurement: Measurement, cost_seconds: float, collective: Collective
+        self, measure: Callable[[], Measurement], cost_seconds: float, collective: Collective
     ) -> NDArray[np.int64]:
         """Status, steps to the next decision (0: not said), local batch sizes."""
-        record = np.append(self._controller.observe(measurement)[0], cost_seconds)
+        record = np.append(self._controller.observe(measure())[0], cost_seconds)
         records = collective.allgather(record)
         answer = np.zeros(2 + collective.size, dtype=np.int64)
         if collective.rank == 0:

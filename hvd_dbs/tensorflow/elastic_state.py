@@ -14,6 +14,7 @@ from horovod.common.elastic import State
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from numpy.typing import NDArray
 
+from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.ops import native
 
@@ -140,7 +141,7 @@ class ElasticState(State):
         """
         collective = job.connect()
         layout = [(value.dtype.name, value.shape) for value in self._saved_values]
-        job.require_equal(
+        agreement.require_equal(
             collective, {"types and shapes of variables": str(layout), "values": str(self._names)}
         )
         commits = collective.allgather(np.array([self.num_commits], dtype=np.int64))[:, 0]

@@ -80,6 +80,7 @@ def _main(names: Sequence[str], report: Path) -> None:
     import horovod.tensorflow as hvd
 
     hvd.init()
+    from hvd_dbs.cluster import agreement
     from hvd_dbs.cluster import collective as job
 
     collective = job.connect()
@@ -102,7 +103,7 @@ def _main(names: Sequence[str], report: Path) -> None:
         patience = threading.Timer(_PATIENCE, os._exit, [1])
         if failure:
             patience.start()
-        texts = job.allgather_text(collective, failure)
+        texts = agreement.allgather_text(collective, failure)
         patience.cancel()
         if collective.rank == 0:
             found = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(texts) if text)

@@ -18,7 +18,7 @@ import hvd_dbs.tensorflow as hvd_tensorflow
 from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster import agreement
 from hvd_dbs.ops.step_clock import StepTimes
 from tests.mpi.problems import (
     SEED,
@@ -45,7 +45,7 @@ def check_collective_exchanges_rows_and_texts():
     np.testing.assert_array_equal(rows, [[r, 0.5] for r in range(size)])
     np.testing.assert_array_equal(collective.broadcast(np.array([rank + 7])), [7])
     assert collective.allgather(np.zeros(0)).shape == (size, 0)
-    texts = job.allgather_text(collective, "ü" * rank)
+    texts = agreement.allgather_text(collective, "ü" * rank)
     assert texts == ["ü" * r for r in range(size)]
 
 

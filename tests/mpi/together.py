@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster import agreement
 from hvd_dbs.sampling import step_batch_sizes
 from tests.mpi.problems import hvd_collective
 
@@ -20,7 +20,7 @@ def on_last_rank(value, otherwise):
 
 
 def shared(text):
-    return job.allgather_text(hvd_collective(), text)[0]
+    return agreement.allgather_text(hvd_collective(), text)[0]
 
 
 def meet():

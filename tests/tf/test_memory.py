@@ -67,9 +67,9 @@ class Job:
                 self.run_steps()
                 self.loop.end_steps(step)
         self.loop.end_epoch()
-        self.loop._rounds.pace.measure(
-            4
-        )  # Lets go of the round's steps, of which there is a limit.
+        # Lets go of the round's steps, of which there is a limit.
+        pace = self.loop._rounds.pace
+        pace.measure(pace.take(), 4)
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

@@ -33,7 +33,7 @@ class Clock:
 def pace():
     one = RankPace(Clock())
     one.clock.busy_seconds = [1.0, 1.02, 0.98, 1.0, 1.01]
-    assert one.measure(4) == (pytest.approx(1.002), 5)
+    assert one.measure(one.take(), 4) == (pytest.approx(1.002), 5)
     return one
 
 
@@ -51,28 +51,28 @@ def pace():
 )
 def test_news_is_what_noise_does_not_explain(pace, steps, is_news):
     pace.clock.busy_seconds = steps
-    assert pace.is_news() == is_news
+    assert pace.is_news(pace.take()) == is_news
 
 
 def test_the_next_round_hears_of_the_new_pace_alone(pace):
     pace.clock.busy_seconds = [1.0] * 6 + [3.5, 3.4]
-    assert pace.is_news()
+    assert pace.is_news(pace.take())
     pace.clock.busy_seconds = [3.3]
-    assert pace.measure(4) == (pytest.approx(3.4), 3)
+    assert pace.measure(pace.take(), 4) == (pytest.approx(3.4), 3)
 
 
 def test_without_news_all_steps_of_the_round_count(pace):
     pace.clock.busy_seconds = [1.0, 1.0]
-    assert not pace.is_news()
+    assert not pace.is_news(pace.take())
     pace.clock.busy_seconds = [1.06]
-    assert pace.measure(4) == (pytest.approx(1.02), 3)
+    assert pace.measure(pace.take(), 4) == (pytest.approx(1.02), 3)
 
 
 def test_of_a_long_round_the_last_steps_count(pace):
     for seconds in (1.0, 1.02):
         pace.clock.busy_seconds = [seconds] * 3000
-        assert not pace.is_news()
-    assert pace.measure(4) == (pytest.approx((1096 + 1.02 * 3000) / 4096), 4096)
+        assert not pace.is_news(pace.take())
+    assert pace.measure(pace.take(), 4) == (pytest.approx((1096 + 1.02 * 3000) / 4096), 4096)
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,22 @@ def test_of_a_long_round_the_last_steps_count(pace):
 def test_another_batch_size_alone_is_not_news(pace, num_samples, seconds, is_news):
     pace.clock.num_samples = num_samples
     pace.clock.busy_seconds = [seconds] * 3
-    assert pace.is_news() == is_news
+    assert pace.is_news(pace.take()) == is_news
 
 
 def test_noisy_ranks_have_less_news(pace):
     pace.clock.busy_seconds = [0.7, 1.3, 0.8, 1.2, 1.0]
-    pace.measure(4)
+    pace.measure(pace.take(), 4)
     pace.clock.busy_seconds = [1.3, 1.3, 1.4]
-    assert not pace.is_news()
+    assert not pace.is_news(pace.take())
 
 
 @pytest.mark.parametrize("broken", [[0.0] * 4, [np.nan] * 4, [-1.0] * 4, []])
 def test_a_broken_clock_does_not_change_what_is_usual(pace, broken):
     pace.clock.busy_seconds = broken
-    pace.measure(4)
+    pace.measure(pace.take(), 4)
     pace.clock.busy_seconds = [1.0, 1.3, 1.3]
-    assert pace.is_news()
+    assert pace.is_news(pace.take())
 
 
 def test_cut_by_cost_a_step_counts_for_what_it_would_have_taken_at_the_batch_size(pace):
@@ -105,14 +105,14 @@ def test_cut_by_cost_a_step_counts_for_what_it_would_have_taken_at_the_batch_siz
     pace.clock.num_samples = work
     # In proportion to work, nearly; the last two steps say nothing about 4 samples.
     pace.clock.busy_seconds = [*(1.5 * (work[:4] / 4) ** 0.9), 7.0, 7.0]
-    assert pace.measure(4) == (pytest.approx(1.5), 4)
+    assert pace.measure(pace.take(), 4) == (pytest.approx(1.5), 4)
     pace.clock.num_samples = np.array([8.0, 8.4, 7.6])
     pace.clock.busy_seconds = [3.0, 3.1, 2.9]
-    assert not pace.is_news()
-    assert pace.measure(4) == (pytest.approx(3.0 * 0.5**0.9, rel=0.02), 3)
+    assert not pace.is_news(pace.take())
+    assert pace.measure(pace.take(), 4) == (pytest.approx(3.0 * 0.5**0.9, rel=0.02), 3)
     pace.clock.num_samples = np.array([3.8, 4.2, 4.0])
     pace.clock.busy_seconds = [6.0, 6.1, 6.2]
-    assert pace.is_news()
+    assert pace.is_news(pace.take())
 
 
 def test_a_simulated_job_looks_for_news_as_a_rank_does(pace):
@@ -127,11 +127,11 @@ def test_a_simulated_job_looks_for_news_as_a_rank_does(pace):
         whole = np.array([scenario.is_measured(start + index) for index in range(7)])
         steps = np.where(whole, steps, np.nan)
         pace.clock.busy_seconds = steps[:6].tolist()
-        told = pace.is_news()
+        told = pace.is_news(pace.take())
         watch.look([_played(start, steps[:6])])
         assert watch.has_news == told
         pace.clock.busy_seconds = steps[6:].tolist()
-        seconds, num_steps = pace.measure(4)
+        seconds, num_steps = pace.measure(pace.take(), 4)
         plain = Measurement.of([4], [np.nan], num_steps=[0])
         shown = watch.end_round([_played(start, steps)], plain, np.array([0]))
         if told:

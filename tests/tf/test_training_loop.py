@@ -50,7 +50,7 @@ def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(loop, monkeypat
         with loop._rounds.pace.own_time.counted():
             pass
     monkeypatch.undo()
-    assert loop._rounds._measure(4).busy_seconds.tolist() == [1.0]
+    assert loop._rounds._measure(loop._rounds.pace.take(), 4).busy_seconds.tolist() == [1.0]
     loop._rounds.pace.own_time.begin_round()
     assert loop._rounds.pace.own_time.round_seconds == 0.75
 
@@ -71,13 +71,15 @@ def test_where_samples_differ_in_cost_the_clock_counts_it():
     np.testing.assert_allclose(one.clock.drain().num_samples, expected, atol=1e-3)
     one._rounds.pace.clock = Told([1.0, 1.2, 1.1])
     one._rounds.pace.clock.num_samples = np.array([3.9, 4.2, 4.05])
-    assert one._rounds._measure(4).busy_seconds == pytest.approx([1.1], rel=0.03)
+    measurement = one._rounds._measure(one._rounds.pace.take(), 4)
+    assert measurement.busy_seconds == pytest.approx([1.1], rel=0.03)
     one.end_training()
 
 
 def test_the_first_steps_of_a_batch_size_are_left_out(loop):
     loop._rounds.pace.clock = Told([np.nan, 9.0, 1.0, 1.2])
-    assert loop._rounds._measure(4).busy_seconds.tolist() == pytest.approx([1.1])
+    measurement = loop._rounds._measure(loop._rounds.pace.take(), 4)
+    assert measurement.busy_seconds.tolist() == pytest.approx([1.1])
 
 
 def test_rounds_leave_out_the_first_and_the_partial_step(loop, monkeypatch):
@@ -119,7 +121,7 @@ def test_ranks_look_for_news_every_three_steps_behind_the_first_part_of_a_round(
     one.begin_epoch(0)
     one._rounds._steps_to_next = steps_to_next
     asked = []
-    monkeypatch.setattr(one._rounds.pace, "is_news", lambda: bool(asked.append(one._steps_done)))
+    monkeypatch.setattr(one._rounds.pace, "is_news", lambda _: bool(asked.append(one._steps_done)))
     for step in range(1, 13):  # The first step of the epoch is not measured.
         one.end_steps(step)
     assert asked == looked
@@ -131,7 +133,7 @@ def test_a_strategy_knows_what_a_round_costs(loop):
     for cost in (0.0, 0.25):
         controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
         told = Measurement.of([4], [1.0])
-        agreed = DecisionRound(AloneCollective(), controller, told, cost).finish()
+        agreed = DecisionRound(AloneCollective(), controller, lambda told=told: told, cost).finish()
         costs.append((controller.decision_seconds, agreed.steps_to_next))
     (nothing, soon), (quarter, later) = costs
     assert 0 < nothing < quarter == 0.25

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.step_file import StepFile
 from hvd_dbs.data.evaluation_stage import EvaluationStage
@@ -60,7 +61,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._check()
         except (ValueError, RuntimeError) as caught:
             error = caught
-        job.raise_together(self._balancer.collective, error)
+        agreement.raise_together(self._balancer.collective, error)
         turn_off_xla(self.model)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = False
@@ -149,7 +150,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 "of another balancer, or one before the last (data that are not trained on are "
                 "made with training=False). The first step was made with what fit has."
             )
-        job.raise_together(self._balancer.collective, error)
+        agreement.raise_together(self._balancer.collective, error)
 
     def _check_validation_data(self) -> None:
         """A validation on a training data set would wait for an epoch to open, for ever.

@@ -8,7 +8,7 @@ import keras
 
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.balancing.ramps import RAMP_ITERATIONS, RULES
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster import agreement
 
 
 class DynamicLearningRateCallback(keras.callbacks.Callback):
@@ -49,7 +49,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Lets the factor follow the global batch size, on all ranks."""
         collective = self._balancer.collective
-        job.require_equal(
+        agreement.require_equal(
             collective, {"rule": self._rule, "ramp_iterations": repr(self._ramp_iterations)}
         )
         error: Exception | None = None
@@ -57,7 +57,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
             self._check()
         except ValueError as caught:
             error = caught
-        job.raise_together(collective, error)
+        agreement.raise_together(collective, error)
         self._balancer.dynamic_learning_rate.start(self._rule, self._ramp_iterations)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

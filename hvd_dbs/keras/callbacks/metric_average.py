@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.metric_sums import sum_metrics
 
@@ -107,7 +108,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if self._collective is None or logs is None:
             return
         numbers = {name: value for name, value in logs.items() if np.ndim(value) == 0}
-        texts = job.allgather_text(self._collective, json.dumps(sorted(numbers)))
+        texts = agreement.allgather_text(self._collective, json.dumps(sorted(numbers)))
         names = sorted(set.intersection(*(set(json.loads(text)) for text in texts)))
         balancer = getattr(self.model.optimizer, "balancer", None)
         samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from hvd_dbs.balancer import Balancer, require_balancer
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster.activity import Activity
 from hvd_dbs.cluster.frozen_process import own_process
 from hvd_dbs.cluster.heartbeat import Beater, Listener, Meeting
@@ -67,10 +67,10 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         """Starts the threads, and tells all ranks where rank 0 listens."""
         collective = self._balancer.collective
         given = {"warn_seconds": self._warn_seconds, "abort_seconds": self._abort_seconds}
-        job.require_equal(collective, {name: repr(value) for name, value in given.items()})
+        agreement.require_equal(collective, {name: repr(value) for name, value in given.items()})
         self._stop()
         self._activity = Activity()
-        one_host = len(set(job.hostnames(collective))) == 1
+        one_host = len(set(agreement.hostnames(collective))) == 1
         period = min(1.0, self._warn_seconds / 8)
         error: OSError | None = None
         if collective.rank == 0:
@@ -82,7 +82,7 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
             except OSError as caught:
                 error = caught
         text = self._watch.meeting.to_json() if isinstance(self._watch, Listener) else ""
-        meeting = job.allgather_text(collective, text)[0]
+        meeting = agreement.allgather_text(collective, text)[0]
         if not meeting:
             if error is not None:
                 _LOGGER.warning("nobody watches over progress: %r", error)

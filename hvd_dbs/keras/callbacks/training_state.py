@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.state_file import read_state, write_state
@@ -78,7 +79,9 @@ class TrainingStateCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Takes up what was saved, on all ranks."""
         collective = self._balancer.collective
-        job.require_equal(collective, {"every": repr(self._every), "restore": repr(self._restore)})
+        agreement.require_equal(
+            collective, {"every": repr(self._every), "restore": repr(self._restore)}
+        )
         if not self._restore:
             return
         optimizer = self.model.optimizer
@@ -91,8 +94,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
                 text = self._read()
         except ValueError as caught:
             error = caught
-        job.raise_together(collective, error)
-        text = job.allgather_text(collective, text)[0]
+        agreement.raise_together(collective, error)
+        text = agreement.allgather_text(collective, text)[0]
         if text:
             self._load(json.loads(text))
             hvd.broadcast_variables(self._variables(), root_rank=0)

@@ -1,0 +1,86 @@
+"""What all ranks have to know of each other, or to have alike, before they go on.
+
+Every function here is collective: all ranks call it, in the same order and from one thread.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvd_dbs.cluster.collective import Collective
+
+
+def allgather_text(collective: Collective, text: str) -> list[str]:
+    """A text of every rank, by rank; for set-up and errors, not for every round."""
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    lengths = collective.allgather(np.array([data.size], dtype=np.int64))[:, 0]
+    padded = np.zeros(max(1, int(lengths.max())), dtype=np.uint8)
+    padded[: data.size] = data
+    rows = collective.allgather(padded)
+    return [
+        bytes(row[:length]).decode() for row, length in zip(rows, lengths.tolist(), strict=True)
+    ]
+
+
+def raise_together(collective: Collective, error: Exception | None) -> None:
+    """Raises on all ranks what any rank has met, naming the guilty ranks.
+
+    Args:
+        collective: The job.
+        error: What this rank has met, or None.
+
+    Raises:
+        ValueError: With the errors of all ranks; of the type of the lowest guilty rank's error
+            where that is TypeError or RuntimeError.
+    """
+    named = "" if error is None else f"{type(error).__name__}: {error}"
+    texts = allgather_text(collective, named)
+    guilty: dict[str, list[int]] = {}
+    for rank, text in enumerate(texts):
+        if text:
+            guilty.setdefault(text, []).append(rank)
+    if not guilty:
+        return
+    if list(guilty.values()) == [list(range(collective.size))] and error is not None:
+        raise error
+    lines = [f"{_ranks(ranks)}: {text}" for text, ranks in guilty.items()]
+    kind = next(iter(guilty)).partition(":")[0]
+    kinds: dict[str, type[Exception]] = {"TypeError": TypeError, "RuntimeError": RuntimeError}
+    raise kinds.get(kind, ValueError)("\n".join(lines)) from error
+
+
+def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
+    """Checks that all ranks were given the same arguments.
+
+    Args:
+        collective: The job.
+        arguments: Each argument's value as text, by name; the same names on all ranks.
+
+    Raises:
+        ValueError: On all ranks, with each differing argument's values by rank.
+    """
+    rows = allgather_text(collective, "\x1f".join(arguments.values()))
+    values_by_rank = [row.split("\x1f") for row in rows]
+    lines = []
+    for i, name in enumerate(arguments):
+        ranks_by_value: dict[str, list[int]] = {}
+        for rank, values in enumerate(values_by_rank):
+            ranks_by_value.setdefault(values[i], []).append(rank)
+        if len(ranks_by_value) > 1:
+            given = "; ".join(f"{value} on {_ranks(r)}" for value, r in ranks_by_value.items())
+            lines.append(f"{name} differs between ranks: {given}.")
+    if lines:
+        raise ValueError("\n".join([*lines, "Give every rank the same arguments."]))
+
+
+def hostnames(collective: Collective) -> list[str]:
+    """The host of every rank, by rank."""
+    return allgather_text(collective, socket.gethostname())
+
+
+def _ranks(ranks: Sequence[int], most: int = 8) -> str:
+    text = ", ".join(str(rank) for rank in ranks[:most]) + (", ..." if len(ranks) > most else "")
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
