@@ -1,11 +1,12 @@
-"""What a round of decision costs a rank: waited for, and made beside a step.
+"""What deciding costs the thread that trains: waited for, and beside the steps.
 
     scripts/bench.sh round                      on 2, 4 and 8 ranks
     mpirun -np 2 python -m benchmarks.round     on these ranks
 
-Both ways take turns, strategy by strategy. Between the rounds every rank is busy for a while, the
-last one longest, and all meet as they do in a training step. What is told is the time that the
-main thread of a rank spends on a round: the median over rounds, and of the ranks the slowest.
+Both ways take turns, strategy by strategy. In each step every rank is busy for a while, the last
+one longest, and all meet as they do in training. What is told is the time that the main thread
+of a rank spends on a round: the median over rounds, and of the ranks the slowest. The last line is
+`adaptive` on equal ranks as it is in a job: decisions where it wants them, news looked for between.
 """
 
 from __future__ import annotations
@@ -14,40 +15,89 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import horovod.tensorflow as hvd
 import numpy as np
+import tensorflow as tf
 
-from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
+from hvd_dbs.balancing import Bounds, Controller, strategies
 from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster.decision import DecisionRound
+from hvd_dbs.decision_rounds import DecisionRounds
+from hvd_dbs.ops.step_clock import StepClock
 
 _STRATEGIES = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "cannikin", "adaptive")
 _SAMPLES_PER_RANK = 64
 _STEP_SECONDS, _SPREAD = 0.004, 0.5
-_WARM_UP = 5
+_STEPS_IN_ROUND, _WARM_UP = 3, 5
+_PEACE_STEPS = 300
 _WORK = bytes(100_000)
 
 
-class Cost:
-    """Adds up what a rank spends on a round."""
+class Training:
+    """Steps without a network, and what balancing does behind each of them.
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._this_round = 0.0
+    Args:
+        collective: The job.
+        strategy: Its name.
+        every: Steps in a round; None: as the strategy wants.
+        spread: By how much the last rank is slower than the first.
+    """
 
-    def of(self, part: Callable[[], object]) -> None:
-        """Does a part of a round."""
+    def __init__(
+        self, collective: job.Collective, strategy: str, every: int | None, spread: float = _SPREAD
+    ) -> None:
+        size = collective.size
+        self._rank = collective.rank
+        self._slowness = 1 + spread * collective.rank / max(size - 1, 1)
+        bounds = Bounds.of(size, minimum=1)
+        self._controller = Controller(
+            strategies.resolve(strategy, every), _SAMPLES_PER_RANK * size, bounds
+        )
+        self._clock = StepClock()
+        self.rounds = DecisionRounds(collective, self._controller, self._clock)
+        self.rounds.begin_training()
+        self._batch_sizes = self._controller.plan.batch_sizes
+        self.num_decisions = 0
+
+    def step(self) -> None:
+        """Busy for as long as a rank of this speed would be; then all meet."""
+        share = self._batch_size / _SAMPLES_PER_RANK
+        end = time.perf_counter() + _STEP_SECONDS * self._slowness * share
+        while time.perf_counter() < end:
+            hashlib.sha256(_WORK)  # Like TensorFlow, without Python's lock.
+        gradient = tf.zeros([1])
+        ready = self._clock.ready([gradient])
+        reduced = hvd.allreduce(gradient, op=hvd.Sum, name="benchmark.step")
+        self._clock.back(ready, [reduced], tf.constant(self._batch_size))
+
+    def balance(self) -> float:
+        """What comes behind a step; seconds that it took."""
         start = time.perf_counter()
-        part()
-        self._this_round += time.perf_counter() - start
+        agreed = self.rounds.end_steps(1, 1, self._batch_size)
+        seconds = time.perf_counter() - start
+        if agreed is not None:
+            self.num_decisions += 1
+            self._batch_sizes = agreed.decision.plan.batch_sizes
+        return seconds
 
-    def end_round(self) -> None:
-        """The round is over."""
-        self.seconds.append(self._this_round)
-        self._this_round = 0.0
+    def decide(self) -> float:
+        """A round at once; seconds that it took."""
+        start = time.perf_counter()
+        agreed = self.rounds.decide(self._batch_size)
+        seconds = time.perf_counter() - start
+        self._batch_sizes = agreed.decision.plan.batch_sizes
+        return seconds
+
+    def end(self) -> None:
+        """All ranks are through."""
+        self.rounds.finish()
+        self.rounds.end_training()
+
+    @property
+    def _batch_size(self) -> int:
+        return self._batch_sizes[self._rank]
 
 
 def main() -> None:
@@ -59,67 +109,59 @@ def main() -> None:
     hvd.init()
     collective = job.connect()
     rows = list(_measure(collective, options.rounds))
+    peace, num_decisions = _peace(collective)
     if collective.rank == 0:
         print(f"\n**A round of decision on {collective.size} ranks, ms (median; 90 %)**\n")
-        print("| strategy | waited for | beside a step |\n|---|---:|---:|")
+        print("| strategy | waited for | beside the steps |\n|---|---:|---:|")
         for row in rows:
             waited, beside = ("{:.2f}; {:.2f}".format(*row[way]) for way in ("waits", "beside"))
             print(f"| `{row['strategy']}` | {waited} | {beside} |")
+        print(
+            f"\n`adaptive` on equal ranks: {peace:.3f} ms a step, {num_decisions} decisions and "
+            f"the looks for news of {_PEACE_STEPS} steps."
+        )
         if options.json:
-            options.json.write_text(json.dumps({"ranks": collective.size, "rounds": rows}) + "\n")
+            figures = {"ranks": collective.size, "rounds": rows, "peace": peace}
+            options.json.write_text(json.dumps(figures) + "\n")
     hvd.shutdown()
 
 
 def _measure(collective: job.Collective, num_rounds: int) -> Iterator[dict[str, object]]:
     for name in _STRATEGIES:
-        controllers = [_controller(name, collective.size) for _ in range(2)]
-        costs = (Cost(), Cost())
+        waiting = Training(collective, name, every=1)
+        going_on = Training(collective, name, every=_STEPS_IN_ROUND)
+        waits, beside = [], []
         for _ in range(_WARM_UP + num_rounds):
-            _round_waited_for(collective, controllers[0], costs[0])
-            _round_beside_a_step(collective, controllers[1], costs[1])
-        ways = zip(("waits", "beside"), (_slowest(collective, cost) for cost in costs), strict=True)
-        yield {"strategy": name, **dict(ways)}
+            waiting.step()
+            waits.append(waiting.decide())
+            seconds = 0.0
+            for _ in range(_STEPS_IN_ROUND):
+                going_on.step()
+                seconds += going_on.balance()
+            beside.append(seconds)
+        for training in (waiting, going_on):
+            training.end()
+        yield {
+            "strategy": name,
+            "waits": _slowest(collective, waits),
+            "beside": _slowest(collective, beside),
+        }
 
 
-def _controller(name: str, size: int) -> Controller:
-    bounds = Bounds.of(size, minimum=1)
-    return Controller(strategies.resolve(name), _SAMPLES_PER_RANK * size, bounds)
+def _peace(collective: job.Collective) -> tuple[float, int]:
+    """Mean milliseconds a step of the slowest rank where nothing happens, and decisions."""
+    training = Training(collective, "adaptive", None, spread=0.0)
+    seconds = []
+    for _ in range(_PEACE_STEPS):
+        training.step()
+        seconds.append(training.balance())
+    training.end()
+    total = collective.allgather(np.array([sum(seconds)])).max()
+    return 1000 * float(total) / _PEACE_STEPS, training.num_decisions
 
 
-def _round_waited_for(collective: job.Collective, controller: Controller, cost: Cost) -> None:
-    measurement = _step(collective, controller)
-    cost.of(lambda: DecisionRound(collective, controller, lambda: measurement).finish())
-    cost.end_round()
-
-
-def _round_beside_a_step(collective: job.Collective, controller: Controller, cost: Cost) -> None:
-    measurement = _step(collective, controller)
-    begun: list[DecisionRound] = []
-    cost.of(lambda: begun.append(DecisionRound(collective, controller, lambda: measurement)))
-    _step(collective, controller)
-    cost.of(begun[0].finish)
-    cost.end_round()
-
-
-def _step(collective: job.Collective, controller: Controller) -> Measurement:
-    """Busy for as long as a rank of this speed would be; then all meet."""
-    slower = 1 + _SPREAD * collective.rank / max(collective.size - 1, 1)
-    share = controller.plan.batch_sizes[collective.rank] / _SAMPLES_PER_RANK
-    end = time.perf_counter() + _STEP_SECONDS * slower * share
-    while time.perf_counter() < end:
-        hashlib.sha256(_WORK)  # Like TensorFlow, without Python's lock.
-    hvd.allreduce(np.zeros(1), op=hvd.Sum, name="benchmark.step")
-    return Measurement.of(
-        [controller.plan.batch_sizes[collective.rank]],
-        [_STEP_SECONDS * slower * share],
-        num_steps=[1.0],
-        cpu_load=[0.1],
-        memory_load=[0.3],
-    )
-
-
-def _slowest(collective: job.Collective, cost: Cost) -> tuple[float, float]:
-    rows = collective.allgather(np.array(cost.seconds[_WARM_UP:])).max(axis=0)
+def _slowest(collective: job.Collective, seconds: list[float]) -> tuple[float, float]:
+    rows = collective.allgather(np.array(seconds[_WARM_UP:])).max(axis=0)
     return float(1000 * np.median(rows)), float(1000 * np.percentile(rows, 90))
 
 
