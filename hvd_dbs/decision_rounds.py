@@ -156,6 +156,7 @@ class DecisionRounds:
             return None
         under_way, self._under_way = self._under_way, None
         agreed = under_way.finish()
+        self.pace.own_time.count_beside(under_way.seconds_beside)
         self._steps_to_next = agreed.steps_to_next or 1
         if self._is_news and self._leaves_cadence and not agreed.decision.changed:
             # A pause, or what needs to be seen twice to be believed.

@@ -133,7 +133,7 @@ class ElasticCollective(Collective):
         self.size: int = collective.size
 
 
-class _ThreadedCollective(Collective):
+class ThreadedCollective(Collective):
     """Has a thread of its own for what is not waited for; all is done in the order of the calls."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -163,7 +163,7 @@ class _ThreadedCollective(Collective):
         raise NotImplementedError
 
 
-class MpiCollective(_ThreadedCollective):
+class MpiCollective(ThreadedCollective):
     """mpi4py on buffers, beside Horovod's own MPI thread, on a communicator of its own."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ class MpiCollective(_ThreadedCollective):
         return bool(request.Test())
 
 
-class HorovodCollective(_ThreadedCollective):
+class HorovodCollective(ThreadedCollective):
     """Horovod's own operations, for jobs that MPI did not start (Gloo).
 
     Args:

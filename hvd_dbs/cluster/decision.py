@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +43,9 @@ class DecisionRound:
         controller: This rank's controller; nobody else makes it learn or decide before `finish`.
         measure: Tells what this rank measured, one row; called once, in the collective's thread.
         cost_seconds: What a round costs this rank.
+
+    Attributes:
+        seconds_beside: Processor time that it took beside the training's thread; known at its end.
     """
 
     def __init__(
@@ -50,6 +55,8 @@ class DecisionRound:
         measure: Callable[[], Measurement],
         cost_seconds: float = 0.0,
     ) -> None:
+        self.seconds_beside = 0.0
+        self._begun_in = threading.get_ident()
         self._controller = controller
         self._before = controller.plan
         self._decision: Decision | None = None
@@ -79,6 +86,7 @@ class DecisionRound:
         self, measure: Callable[[], Measurement], cost_seconds: float, collective: Collective
     ) -> NDArray[np.int64]:
         """Status, steps to the next decision (0: not said), local batch sizes."""
+        start = time.thread_time()
         record = np.append(self._controller.observe(measure())[0], cost_seconds)
         records = collective.allgather(record)
         answer = np.zeros(2 + collective.size, dtype=np.int64)
@@ -91,4 +99,7 @@ class DecisionRound:
                 self._decision = decision
             except RuntimeError as error:
                 answer[0], self._failure = 1, error
-        return collective.broadcast(answer)
+        answer = collective.broadcast(answer)
+        if threading.get_ident() != self._begun_in:
+            self.seconds_beside = time.thread_time() - start
+        return answer

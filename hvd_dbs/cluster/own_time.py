@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.cores import num_cores
+
 _ROUNDS_REMEMBERED = 5
 
 
@@ -19,6 +21,7 @@ class OwnTime:
 
     def __init__(self) -> None:
         self._rounds: deque[float] = deque(maxlen=_ROUNDS_REMEMBERED)
+        self._num_cores = num_cores()
         self.restart()
 
     @property
@@ -46,6 +49,14 @@ class OwnTime:
         self._since_round += seconds
         before = self._before_step.get(self._num_steps, 0.0)
         self._before_step[self._num_steps] = before + seconds
+
+    def count_beside(self, seconds: float) -> None:
+        """Processor time that a round took in another thread of this rank.
+
+        A rank that trains on one core has it from there. With more of them it is a part at most,
+        and nothing where an accelerator does the work.
+        """
+        self._since_round += seconds / self._num_cores
 
     def begin_round(self) -> None:
         """What was counted since the last round is what a round costs."""

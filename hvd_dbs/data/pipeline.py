@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_dbs.cores import num_cores
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.passes import Stage
 from hvd_dbs.data.source import Source
@@ -56,13 +57,6 @@ def as_source(given: Any, global_batch_size: int) -> Source:
     return Arrays(given)
 
 
-def _num_cores() -> int:
-    """Cores that this process may use, as TensorFlow counts them."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _is_array(given: Any) -> bool:
     return tf.is_tensor(given) or hasattr(given, "__array__")
 
@@ -100,7 +94,7 @@ def make_dataset(source: Source, index_stage: Stage) -> tf.data.Dataset:
     options.autotune.enabled = False
     # A stage that waits for its plan holds a thread. It must not be one of those that run the step,
     # of which a rank that is bound to one core has only one.
-    options.threading.private_threadpool_size = max(_LEAST_THREADS, _num_cores())
+    options.threading.private_threadpool_size = max(_LEAST_THREADS, num_cores())
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     batches = source.read(index_stage)
     if not source.is_endless and batches.cardinality() != index_stage.num_steps:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.cluster import own_time
-from hvd_dbs.cluster.collective import AloneCollective
+from hvd_dbs.cluster.collective import AloneCollective, ThreadedCollective
 from hvd_dbs.cluster.decision import DecisionRound
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_clock import StepTimes
@@ -53,6 +55,15 @@ def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(loop, monkeypat
     assert loop._rounds._measure(loop._rounds.pace.take(), 4).busy_seconds.tolist() == [1.0]
     loop._rounds.pace.own_time.begin_round()
     assert loop._rounds.pace.own_time.round_seconds == 0.75
+
+
+def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
+    for cores, seconds in ((1, 0.5), (4, 0.125)):
+        monkeypatch.setattr(own_time, "num_cores", lambda cores=cores: cores)
+        one = own_time.OwnTime()
+        one.count_beside(0.5)
+        one.begin_round()
+        assert one.round_seconds == seconds
 
 
 def test_where_samples_differ_in_cost_the_clock_counts_it():
@@ -126,6 +137,34 @@ def test_ranks_look_for_news_every_three_steps_behind_the_first_part_of_a_round(
         one.end_steps(step)
     assert asked == looked
     one.end_training()
+
+
+class Threaded(ThreadedCollective):
+    """A job of one rank whose exchanges are made in a thread of their own."""
+
+    def __init__(self):
+        super().__init__(0, 1)
+
+    def _allgather(self, row):
+        return row[np.newaxis]
+
+    def _broadcast(self, row):
+        return row
+
+
+def test_a_round_tells_what_it_took_beside_the_training():
+    def measure():
+        end = time.thread_time() + 0.01
+        while time.thread_time() < end:
+            pass
+        return Measurement.of([4], [1.0])
+
+    for collective, beside in ((Threaded(), True), (AloneCollective(), False)):
+        controller = Controller(strategies.dbs(), 4, Bounds.of(1, minimum=1))
+        one = DecisionRound(collective, controller, measure)
+        one.finish()
+        collective.close()
+        assert one.seconds_beside >= 0.01 if beside else one.seconds_beside == 0
 
 
 def test_a_strategy_knows_what_a_round_costs(loop):
