@@ -8,19 +8,17 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
 from horovod.common.elastic import notification_manager
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
+from hvd_dbs.balancer import Balancer
 from hvd_dbs.cluster import last_words, rendezvous
 from hvd_dbs.cluster.collective import is_elastic
 from hvd_dbs.tensorflow.elastic_state import ElasticState
-
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
@@ -141,6 +139,7 @@ class TensorFlowKerasState(ElasticState):
 
     Raises:
         ValueError: If the model is not built or has no optimizer.
+        TypeError: If a balancer is given in the optimizer's place.
     """
 
     def __init__(
@@ -153,6 +152,11 @@ class TensorFlowKerasState(ElasticState):
         global_batch: str = "constant",
         **attributes: Any,
     ) -> None:
+        if isinstance(optimizer, Balancer):
+            raise TypeError(
+                "KerasState was given a balancer as its optimizer. Name it: "
+                "KerasState(model, balancer=...); that of the model's optimizer need not be given."
+            )
         optimizer = optimizer or getattr(model, "optimizer", None)
         if not model.built or optimizer is None:
             raise ValueError(

@@ -196,6 +196,8 @@ def test_what_cannot_be_a_state_is_refused():
         hvd.elastic.KerasState(model)
     with pytest.raises(ValueError, match="global_batch='both' is unknown"):
         hvd.elastic.KerasState(make_model(), global_batch="both")
+    with pytest.raises(TypeError, match=r"KerasState\(model, balancer="):
+        hvd.elastic.KerasState(make_model(), hvd.Balancer(8))
     with pytest.raises(ValueError, match="batches_per_commit=0"):
         hvd.elastic.CommitStateCallback(None, 0)
 
