@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.balancing import Bounds, Controller, Plan, Strategy, strategies
+from hvd_dbs.balancer_arguments import (
+    BatchSizeBound,
+    BatchSizeLimits,
+    identity,
+    require_seed,
+    whole_number,
+)
+from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.evaluation_stage import EvaluationStage
@@ -25,9 +30,6 @@ from hvd_dbs.sampling import Cursor
 from hvd_dbs.training_loop import TrainingLoop
 
 _LOGGER = logging.getLogger(__name__)
-
-BatchSizeBound = int | Sequence[int] | Mapping[str, int]
-"""One number for all ranks, one per rank, or one per hostname."""
 
 
 class Balancer:
@@ -67,7 +69,7 @@ class Balancer:
         self.collective = job.connect_for_long()
         given = {
             "global_batch_size": global_batch_size,
-            "strategy": _identity(strategy),
+            "strategy": identity(strategy),
             "every": every,
             "min_batch_size": min_batch_size,
             "max_batch_size": max_batch_size,
@@ -77,11 +79,11 @@ class Balancer:
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
         hosts = agreement.hostnames(self.collective)
-        self._bounds_by_host = (min_batch_size, max_batch_size, multiple_of)
-        bounds = self._bounds(hosts)
+        self._limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of)
+        bounds = self._limits.bounds(hosts)
         self._controller = Controller(
             strategies.resolve(strategy, every),
-            _whole("global_batch_size", global_batch_size),
+            whole_number("global_batch_size", global_batch_size),
             bounds,
         )
         self.loop = TrainingLoop(self.collective, self._controller)
@@ -94,21 +96,6 @@ class Balancer:
             hosts,
             parts={"learning_rate": self.dynamic_learning_rate},
         )
-
-    def _bounds(self, hosts: Sequence[str]) -> Bounds:
-        min_batch_size, max_batch_size, multiple_of = self._bounds_by_host
-        bounds = Bounds.of(
-            self.size,
-            _by_rank("min_batch_size", min_batch_size, hosts),
-            None if max_batch_size is None else _by_rank("max_batch_size", max_batch_size, hosts),
-            _whole("multiple_of", multiple_of),
-        )
-        if min(bounds.minimum) < 1:
-            raise ValueError(
-                f"min_batch_size={min_batch_size} must be at least 1. "
-                f"A rank that is to have no samples should not be part of the job."
-            )
-        return bounds
 
     @property
     def rank(self) -> int:
@@ -181,7 +168,7 @@ class Balancer:
         error: Exception | None = None
         try:
             if shuffle_seed is not None:
-                _require_seed(shuffle_seed)
+                require_seed(shuffle_seed)
             request = DatasetRequest.of(
                 source,
                 self.global_batch_size,
@@ -236,7 +223,7 @@ class Balancer:
         agreement.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
         error: Exception | None = None
         try:
-            self.loop.check_resize(_whole("global_batch_size", global_batch_size))
+            self.loop.check_resize(whole_number("global_batch_size", global_batch_size))
         except (ValueError, TypeError) as caught:
             error = caught
         agreement.raise_together(self.collective, error)
@@ -294,7 +281,7 @@ class Balancer:
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
         self._controller.change_ranks(
-            global_batch_size, self._bounds(agreement.hostnames(self.collective))
+            global_batch_size, self._limits.bounds(agreement.hostnames(self.collective))
         )
         self.loop.change_ranks()
         self.dynamic_learning_rate.follow(global_batch_size)
@@ -331,44 +318,3 @@ def require_balancer(given: object, taker: str) -> Balancer:
             f"such as balancer = hvd.Balancer(global_batch_size=512)."
         )
     return given
-
-
-def _identity(strategy: object) -> object:
-    """What is the same on all ranks that were given the same strategy."""
-    if isinstance(strategy, Strategy):
-        return strategy.identity
-    return strategy if isinstance(strategy, str) else type(strategy)
-
-
-def _whole(name: str, value: int) -> int:
-    try:
-        whole = operator.index(value)
-    except TypeError:
-        whole = None
-    if whole is None or isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be a whole number.")
-    return whole
-
-
-def _require_seed(value: Any) -> None:
-    if np.ndim(value):
-        raise TypeError(
-            f"shuffle_seed is a {type(value).__name__} of shape {np.shape(value)}; expected a "
-            f"whole number. Give inputs and labels as one source: "
-            f"balancer.dataset((images, labels), shuffle_seed=7)."
-        )
-    _whole("shuffle_seed", value)
-
-
-def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | list[int]:
-    if isinstance(bound, Mapping):
-        missing = sorted(set(hosts) - set(bound))
-        if missing:
-            raise ValueError(
-                f"{name} has no entry for host {', '.join(missing)}; it has "
-                f"{', '.join(sorted(bound))}. Give one entry for each host of the job."
-            )
-        return [_whole(name, bound[host]) for host in hosts]
-    if isinstance(bound, Sequence) and not isinstance(bound, str):
-        return [_whole(name, value) for value in bound]
-    return _whole(name, bound)

@@ -26,7 +26,9 @@ ALLOWED = {
     "step_shares": {"data", "ops"},
     "training_loop": {"balancing", "sampling", "cluster", "data", "ops", "step_shares"},
     "resumption": {"balancer_state", "balancing", "cluster", "data", "sampling", "training_loop"},
+    "balancer_arguments": {"balancing"},
     "balancer": {
+        "balancer_arguments",
         "dynamic_learning_rate",
         "balancing",
         "cluster",

@@ -1,0 +1,106 @@
+"""What a user may give a balancer, checked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hvd_dbs.balancing import Bounds, Strategy
+
+BatchSizeBound = int | Sequence[int] | Mapping[str, int]
+"""One number for all ranks, one per rank, or one per hostname."""
+
+
+@dataclass(frozen=True)
+class BatchSizeLimits:
+    """Limits of local batch sizes, whatever ranks the job has.
+
+    Attributes:
+        min_batch_size: Fewest samples of a rank.
+        max_batch_size: Most samples of a rank; None: no limit.
+        multiple_of: Local batch sizes are multiples of this.
+
+    Example:
+        >>> BatchSizeLimits(1, {"a": 8, "b": 4}, 2).bounds(["a", "b", "a"]).maximum
+        (8, 4, 8)
+    """
+
+    min_batch_size: BatchSizeBound
+    max_batch_size: BatchSizeBound | None
+    multiple_of: int
+
+    def bounds(self, hosts: Sequence[str]) -> Bounds:
+        """Those of ranks on these hosts.
+
+        Raises:
+            ValueError: If there are none for one of them, or they are impossible.
+            TypeError: If one is no whole number.
+        """
+        most = self.max_batch_size
+        bounds = Bounds.of(
+            len(hosts),
+            _by_rank("min_batch_size", self.min_batch_size, hosts),
+            None if most is None else _by_rank("max_batch_size", most, hosts),
+            whole_number("multiple_of", self.multiple_of),
+        )
+        if min(bounds.minimum) < 1:
+            raise ValueError(
+                f"min_batch_size={self.min_batch_size} must be at least 1. "
+                f"A rank that is to have no samples should not be part of the job."
+            )
+        return bounds
+
+
+def identity(strategy: object) -> object:
+    """What is the same on all ranks that were given the same strategy."""
+    if isinstance(strategy, Strategy):
+        return strategy.identity
+    return strategy if isinstance(strategy, str) else type(strategy)
+
+
+def whole_number(name: str, value: int) -> int:
+    """The argument of this name.
+
+    Raises:
+        TypeError: If it is no whole number.
+    """
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        whole = None
+    if whole is None or isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be a whole number.")
+    return whole
+
+
+def require_seed(value: Any) -> None:
+    """Checks `shuffle_seed`.
+
+    Raises:
+        TypeError: If it is no whole number.
+    """
+    if np.ndim(value):
+        raise TypeError(
+            f"shuffle_seed is a {type(value).__name__} of shape {np.shape(value)}; expected a "
+            f"whole number. Give inputs and labels as one source: "
+            f"balancer.dataset((images, labels), shuffle_seed=7)."
+        )
+    whole_number("shuffle_seed", value)
+
+
+def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | list[int]:
+    if isinstance(bound, Mapping):
+        missing = sorted(set(hosts) - set(bound))
+        if missing:
+            raise ValueError(
+                f"{name} has no entry for host {', '.join(missing)}; it has "
+                f"{', '.join(sorted(bound))}. Give one entry for each host of the job."
+            )
+        return [whole_number(name, bound[host]) for host in hosts]
+    if isinstance(bound, Sequence) and not isinstance(bound, str):
+        return [whole_number(name, value) for value in bound]
+    return whole_number(name, bound)
