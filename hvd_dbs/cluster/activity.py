@@ -34,9 +34,8 @@ class Activity:
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        fits = [frame for frame in _stack(self._thread) if _is_fit(frame)]
         # The call itself: an elastic job goes on in another call of the same function.
-        self._fit = fits[0] if fits else None
+        self._fit = call_of_fit()
         self._is_over = False
 
     @property
@@ -78,6 +77,11 @@ class Activity:
             reading = _reading(self._thread)
             return f"reading data, {reading}" if reading else "reading data or computing"
         return f"in {_where(own)}" if own is not None else "somewhere"
+
+
+def call_of_fit() -> FrameType | None:
+    """The frame of the innermost call of Keras's `fit` that the caller is in; None: in none."""
+    return next((frame for frame in _stack(threading.get_ident()) if _is_fit(frame)), None)
 
 
 def _reading(training_thread: int) -> str:

@@ -14,6 +14,23 @@ from hvd_dbs.data.passes import Stage
 from hvd_dbs.data.source import Source
 from hvd_dbs.data.stream import Stream
 
+_MOVES = {
+    "Shuffle": "shuffle",
+    "Cache": "cache",
+    "Filter": "filter",
+    "Unbatch": "unbatch",
+    "Batch": "batch",
+    "ParallelBatch": "batch",
+    "PaddedBatch": "padded_batch",
+    "Rebatch": "rebatch",
+    "GroupByWindow": "group_by_window",
+    "Skip": "skip",
+    "Shard": "shard",
+    "Concatenate": "concatenate",
+    "IgnoreErrors": "ignore_errors",
+}
+"""Methods of a `tf.data.Dataset` behind which batches have other samples, by TensorFlow's names."""
+
 _LEAST_THREADS = 4
 """Threads of a data set; more wait than compute."""
 
@@ -102,6 +119,19 @@ def make_dataset(source: Source, index_stage: Stage) -> tf.data.Dataset:
     made = batches.prefetch(tf.data.AUTOTUNE).with_options(options)
     made.hvd_dbs_stage = index_stage
     return made
+
+
+def moves_of(dataset: Any) -> list[str]:
+    """What users do behind a data set of ours that leaves samples in other batches, the last first.
+
+    Gradients are weighted by the samples that a batch has here; only what keeps them in it, such
+    as `map` and `prefetch`, may follow.
+    """
+    if stage_of(dataset) is None or hasattr(dataset, "hvd_dbs_stage"):
+        return []
+    before = [move for given in dataset._inputs() for move in moves_of(given)]
+    name = type(dataset).__name__.strip("_").removesuffix("Dataset")
+    return [_MOVES[name], *before] if name in _MOVES else before
 
 
 def stage_of(dataset: Any) -> Stage | None:

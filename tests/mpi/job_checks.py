@@ -239,6 +239,22 @@ def check_data_that_the_balancer_does_not_train_on_are_an_error():
     fit(net, balancer, dataset.map(lambda x, y: (x, y)), epochs=1)
 
 
+def check_what_moves_samples_behind_the_data_set_is_an_error():
+    """Once, a shuffle gave the weight of a whole batch to the last, smaller one, silently."""
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+    wrong = on_last_rank(dataset.shuffle(4).prefetch(2), dataset)
+    with pytest.raises(ValueError, match=r"has shuffle\(\.\.\.\) behind balancer") as caught:
+        fit(net, balancer, wrong)
+    if hvd.size() > 1:
+        assert str(caught.value).startswith(f"rank {hvd.size() - 1}: ")
+    other = tf.data.Dataset.range(2 * 4 * B).batch(2).shuffle(2)
+    both = tf.data.Dataset.zip(dataset.map(lambda x, y: (x, y)), other)
+    fit(net, balancer, both.map(lambda ours, _: ours).prefetch(1), epochs=1)
+
+
 def check_a_fit_with_two_callbacks_of_a_kind_is_an_error():
     balancer = hvd.Balancer(B, "even")
     net = model()

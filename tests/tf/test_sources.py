@@ -19,7 +19,7 @@ from hvd_dbs.data import RandomAccess, Stream, TFRecords
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.evaluation_stage import Evaluation, EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import as_source, make_dataset
+from hvd_dbs.data.pipeline import as_source, make_dataset, moves_of
 from hvd_dbs.sampling import EpochOrder, SampleCosts
 
 
@@ -154,3 +154,34 @@ def test_evaluation(kind, some, num_samples):
 def test_what_is_no_source_is_told_which_one_reads_it(source, instead):
     with pytest.raises(TypeError, match=instead):
         as_source(source, 4)
+
+
+@pytest.mark.parametrize(
+    ("behind", "moves"),
+    [
+        (lambda data: data, []),
+        (lambda data: data.map(lambda x: x + 1, num_parallel_calls=2).prefetch(2), []),
+        (lambda data: data.shuffle(4), ["shuffle"]),
+        (lambda data: data.map(lambda x: x).cache().prefetch(1), ["cache"]),
+        (lambda data: data.unbatch().batch(2), ["batch", "unbatch"]),
+        (lambda data: data.unbatch().batch(2, num_parallel_calls=2), ["batch", "unbatch"]),
+        (lambda data: data.padded_batch(2), ["padded_batch"]),
+        (lambda data: data.rebatch(2), ["rebatch"]),
+        (lambda data: data.filter(lambda x: True), ["filter"]),
+        (lambda data: data.skip(1), ["skip"]),
+        (lambda data: data.shard(2, 0), ["shard"]),
+        (lambda data: data.concatenate(data), ["concatenate"]),
+        (lambda data: data.ignore_errors(), ["ignore_errors"]),
+        (
+            lambda data: data.group_by_window(
+                lambda _: tf.constant(0, tf.int64), lambda _, group: group, window_size=2
+            ),
+            ["group_by_window"],
+        ),
+        (lambda data: tf.data.Dataset.zip(tf.data.Dataset.range(9).shuffle(3), data), []),
+    ],
+)
+def test_what_moves_samples_to_other_batches_is_seen(behind, moves):
+    ours = make_dataset(Arrays(np.arange(8.0)), IndexStage(8, seed=None, rank=0, batch_sizes=(4,)))
+    assert moves_of(behind(ours)) == moves
+    assert moves_of(behind(tf.data.Dataset.range(8).batch(2))) == []

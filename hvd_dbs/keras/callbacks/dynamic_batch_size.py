@@ -10,10 +10,11 @@ import tensorflow as tf
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster.activity import call_of_fit
 from hvd_dbs.cluster.step_file import StepFile
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import stage_of
+from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
 from hvd_dbs.keras.xla import turn_off_xla
 
@@ -184,6 +185,14 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             raise ValueError(
                 "The model's optimizer does not weigh gradients by this balancer. Compile with "
                 "optimizer=hvd.DistributedOptimizer(..., balancer=balancer)."
+            )
+        call = call_of_fit()  # Keras tells callbacks nothing of the data.
+        if call is not None and (moves := moves_of(call.f_locals.get("x"))):
+            raise ValueError(
+                f"The data set that fit was given has {moves[-1]}(...) behind balancer.dataset, so "
+                f"batches would not have the samples that gradients are weighted by. "
+                f"balancer.dataset(source, shuffle_seed=7) shuffles; whatever else moves samples "
+                f"or keeps batches belongs into the source. map and prefetch may follow."
             )
         given, expected = self.params.get("steps"), self._loop.num_steps
         if given != expected:
