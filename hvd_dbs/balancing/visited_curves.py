@@ -74,18 +74,9 @@ class VisitedCurves:
         slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
         return np.asarray(y + slope * (batch_sizes - x))
 
-    def slowed_seconds(
-        self, batch_sizes: NDArray[np.float64], log_factor: float
-    ) -> NDArray[np.float64]:
-        """Seconds of ranks that are slower than usual by a factor; shapes `[size]`.
-
-        Args:
-            batch_sizes: Samples of each rank; for none, those of one sample.
-            log_factor: Log of the factor.
-        """
-        return np.asarray(
-            np.exp(self.usual + log_factor) * np.maximum(batch_sizes, 1.0) ** ELASTICITY
-        )
+    def usual_seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds of ranks that nothing disturbs; for no samples, those of one; shapes `[size]`."""
+        return np.asarray(np.exp(self.usual) * np.maximum(batch_sizes, 1.0) ** ELASTICITY)
 
     def guarded(
         self, batch_sizes: NDArray[np.float64], slowed: NDArray[np.float64]

@@ -26,7 +26,11 @@ _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
 _ROUNDS_OF_UNREST, _ROUNDS_TO_KNOW_NOISE = 5, 4
-_RISK_WEIGHT, _RISK_FACTOR, _LEAST_RISK = 0.05, 2.0, 0.5
+_RISK_WEIGHT, _LEAST_RISK = 0.05, 0.125
+_LASTING = ("unrest", "risk", "slowness")
+_SLOWNESS_RISES, _SLOWNESS_FALLS, _GUARD = 0.05, 0.5, 0.9
+"""A guard holds known slow ranks at that slowness, so what is seen is no less: 0.9 of it lets it
+fall. It falls fast, since a guard costs in each step and a step without one only now and then."""
 
 
 class WorthTheSwitch:
@@ -48,9 +52,10 @@ class WorthTheSwitch:
     rank's pace or the step time turns out another (over 5 %), the machines have changed and the
     gain starts again.
 
-    Where steps keep taking longer than promised, because some rank becomes slow again and again,
-    each rank counts as slower than usual, by twice as much (in logarithms: plans made so promise
-    less), unless it is slower already: a slow rank needs to be no faster than the next unlucky one.
+    Where steps keep taking longer than promised (by 13 %), because some rank becomes slow again and
+    again, each rank counts as slower than usual, unless it is slower already: a slow rank needs to
+    be no faster than the next unlucky one. By how much is learnt: nearly as much as steps take
+    longer than with ranks that are all as usual, so no plan changes what it is measured against.
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
@@ -65,6 +70,7 @@ class WorthTheSwitch:
             "settled_seconds": None,
             "unrest": 0,
             "risk": 0.0,
+            "slowness": 0.0,
             "promised_seconds": None,
             "odd_rank": -1,
         }
@@ -99,12 +105,13 @@ class WorthTheSwitch:
         now = _step(curves, problem.current.samples)
         settled = state["settled_seconds"]
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
-            state = {**self.init(), "unrest": state["unrest"], "risk": state["risk"]}
+            state = {**self.init(), **{name: state[name] for name in _LASTING}}
         spread = 0.0 if visited is None else visited.typical_spread
         if visited is not None:
-            state = _with_risk(state, now)
-            if (risk := _RISK_FACTOR * state["risk"]) > _LEAST_RISK:
-                slowed = visited.slowed_seconds(problem.current.samples, risk)
+            usual = visited.usual_seconds(problem.current.samples)
+            state = _with_slowness(_with_risk(state, now), now, float(np.max(usual)))
+            if state["risk"] > _LEAST_RISK:
+                slowed = usual * np.exp(_GUARD * state["slowness"])
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
@@ -187,6 +194,13 @@ def _with_risk(state: SolverState, now: float) -> SolverState:
         return state
     missed = max(0.0, float(np.log(now / state["promised_seconds"])))
     return {**state, "risk": state["risk"] + _RISK_WEIGHT * (missed - state["risk"])}
+
+
+def _with_slowness(state: SolverState, now: float, usual: float) -> SolverState:
+    """The state that knows how much longer, in logarithms, steps take than usual ones at least."""
+    slower = max(0.0, float(np.log(now / usual))) - state["slowness"]
+    weight = _SLOWNESS_RISES if slower > 0 else _SLOWNESS_FALLS
+    return {**state, "slowness": state["slowness"] + weight * slower}
 
 
 def _arrived(visited: VisitedCurves, plan: Plan) -> bool:

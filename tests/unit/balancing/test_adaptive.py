@@ -122,33 +122,56 @@ def test_equal_machines_stay_even():
     assert over[-1] <= 1.03 * 0.036 and np.mean(over) <= 1.03 * 0.036
 
 
-def proposals_at_risk(*risks):
-    """What is proposed where rank 0 of 40 takes twice as long as the others and as usual."""
-    curves = VisitedCurves(
+def with_a_slow_rank():
+    """Curves on which rank 0 of 40 takes twice as long as the others and as usual."""
+    return VisitedCurves(
         np.array([[32.0] * 40, [np.nan] * 40]),
         np.array([[0.064] + [0.032] * 39, [np.nan] * 40]),
-        np.full(40, 0.001),
+        np.array([0.002] + [0.001] * 39),
         spread=np.full(40, 0.001),
         unrest=np.zeros(40),
         usual=np.full(40, np.log(0.032) - ELASTICITY * np.log(32)),
     )
+
+
+def proposal_at_risk(risk, slowness=0.0):
+    """What is proposed, and the state after it."""
     problem, solver = Problem(32 * 40, Bounds.of(40, 1), Plan((32,) * 40)), WorthTheSwitch()
-    state = {**solver.init(), "calm": 9, "odd_rank": 0}
-    return [solver.solve({**state, "risk": risk}, problem, curves)[0] for risk in risks]
+    state = {**solver.init(), "calm": 9, "odd_rank": 0, "risk": risk, "slowness": slowness}
+    return solver.solve(state, problem, with_a_slow_rank())
 
 
 def test_plans_for_ranks_that_become_slow_again_and_again():
     """A step waits for the next unlucky rank, so there is no point in being faster than it."""
-    calm, risky = (proposal.plan for proposal in proposals_at_risk(0.0, 0.5))
-    assert calm.batch_sizes[0] < 20 and risky.batch_sizes[0] == 32
+    calm, _ = proposal_at_risk(0.1, slowness=1.0)
+    risky, _ = proposal_at_risk(0.2, slowness=1.0)
+    assert calm.plan.batch_sizes[0] < 20 and risky.plan.batch_sizes[0] == 32
+
+
+def test_the_guard_goes_as_far_as_steps_are_slower_than_usual():
+    """Rank 0 has to be no faster than others that become slower by 0.9 of the slowness."""
+    (little, after_little), (much, after_much) = (proposal_at_risk(0.5, at) for at in (0.2, 0.5))
+    assert little.plan.batch_sizes[0] == pytest.approx(
+        16 * np.exp(0.9 * after_little["slowness"]), abs=1.5
+    )
+    assert much.plan.batch_sizes[0] == pytest.approx(
+        16 * np.exp(0.9 * after_much["slowness"]), abs=1.5
+    )
+
+
+def test_slowness_rises_slowly_and_falls_fast():
+    """The step now takes twice as long as with ranks that are all as usual."""
+    (_, risen), (_, fallen) = (proposal_at_risk(0.5, slowness) for slowness in (0.0, 1.0))
+    assert risen["slowness"] == pytest.approx(0.05 * np.log(2))
+    assert fallen["slowness"] == pytest.approx((1.0 + np.log(2)) / 2)
 
 
 def test_gains_that_are_not_kept_are_no_reason_to_ask_sooner():
     """A plan promises a step that is shorter by half."""
-    kept, half_kept = proposals_at_risk(0.0, 0.2)
+    (kept, _), (half_kept, _) = (proposal_at_risk(risk) for risk in (0.0, 0.1))
     assert kept.plan == half_kept.plan and kept.plan.batch_sizes[0] < 20
     assert kept.gain == pytest.approx(np.log(2), abs=0.05)
-    assert half_kept.gain == pytest.approx(kept.gain - 0.2)
+    assert half_kept.gain == pytest.approx(kept.gain - 0.1)
 
 
 def test_one_odd_rank_among_many_equal_ones_has_to_be_odd_twice():
