@@ -9,8 +9,14 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Plan, Problem
-from hvd_dbs.balancing.solvers.chance import equal_by_chance, plainly_unequal
+from hvd_dbs.balancing.solvers.chance import (
+    deviations,
+    equal_by_chance,
+    farthest_of,
+    plainly_unequal,
+)
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish, plan_within
+from hvd_dbs.balancing.solvers.fewest_moves import with_fewest_moves
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
@@ -22,6 +28,8 @@ _EVEN_GAIN, _EVEN_SIGMAS = 0.02, 2.5
 _CALM_GAIN, _MOST_CALM = 0.0005, 20
 _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
 _MOST_RANKS_TO_TRY = 32
+_THOUSANDS = 4096
+"""From so many ranks on, the best plan is mostly chance, and only ranks surely late are moved."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
@@ -51,6 +59,9 @@ class WorthTheSwitch:
     Where steps keep taking longer than promised, because some rank becomes slow again and again,
     each rank counts as slower than usual, by twice as much (in logarithms: plans made so promise
     less), unless it is slower already: a slow rank needs to be no faster than the next unlucky one.
+
+    From 4,096 ranks on, a move leaves all ranks as they are that are not surely late
+    (`with_fewest_moves`).
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
@@ -101,18 +112,21 @@ class WorthTheSwitch:
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
             state = {**self.init(), "unrest": state["unrest"], "risk": state["risk"]}
         spread = 0.0 if visited is None else visited.typical_spread
+        doubt = None
         if visited is not None:
+            if problem.current.size >= _THOUSANDS:
+                doubt = farthest_of(problem.current.size) * deviations(visited)
             state = _with_risk(state, now)
             if (risk := _RISK_FACTOR * state["risk"]) > _LEAST_RISK:
                 slowed = visited.slowed_seconds(problem.current.samples, risk)
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
+                doubt = None  # Most ranks count as slowed down, however they are doing.
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
         if state["changes"] == 0:
             # The slowest of many equal ranks is slow by chance.
-            extreme = np.sqrt(2 * np.log(problem.current.size + 1))
-            gain += _NOISE_GAIN * extreme * spread
+            gain += _NOISE_GAIN * farthest_of(problem.current.size) * spread
         if bool(np.ptp(problem.current.samples) == 0):
             gain = max(gain, _EVEN_GAIN)
         target = now * (1 - gain)
@@ -125,6 +139,8 @@ class WorthTheSwitch:
             tries = False
             expected = visited.expected(_MOST_GROWTH if many else np.inf)
             if (move := plan_within(problem, expected, (0.0, target))) is not None:
+                if doubt is not None:
+                    move = with_fewest_moves(problem, expected, move, doubt)
                 best, best_seconds = move, _step(expected, move.samples)
         else:
             hope = _HOPE / (1 + _HOPE_DECAY * state["trials"])
