@@ -12,7 +12,7 @@ from hvd_dbs.balancing.solvers.surplus import give_back
 
 
 def with_fewest_moves(
-    problem: Problem, curves: PiecewiseCurves, best: Plan, doubt: NDArray[np.float64]
+    problem: Problem, curves: PiecewiseCurves, best: Plan, at_least: NDArray[np.float64]
 ) -> Plan:
     """The plan in force, in which only ranks that are surely late get what the best plan says.
 
@@ -25,7 +25,7 @@ def with_fewest_moves(
         problem: The sum, the bounds, the plan in force.
         curves: Seconds by rank.
         best: The plan with the shortest step.
-        doubt: What part of its time noise may have added to a rank's, shape `[size]`.
+        at_least: Seconds with the plan in force, less what noise may have added, shape `[size]`.
 
     Returns:
         The plan; `best` where what is given finds no takers in time.
@@ -36,13 +36,14 @@ def with_fewest_moves(
         >>> curves = PiecewiseCurves(0 * one, np.inf * one, 0 * one, pace)
         >>> problem = Problem(120, Bounds.of(4), Plan((30, 30, 34, 26)))
         >>> best = Plan((35, 35, 32, 18))
-        >>> with_fewest_moves(problem, curves, best, np.full(4, 0.1)).batch_sizes
+        >>> at_least = curves.seconds(problem.current.samples) / 1.1
+        >>> with_fewest_moves(problem, curves, best, at_least).batch_sizes
         (34, 34, 34, 18)
     """
     unit = problem.bounds.multiple_of
     current, wanted = problem.current.samples, best.samples
     deadline = float(np.max(curves.seconds(wanted)))
-    late = curves.seconds(current) > deadline * (1 + doubt)
+    late = at_least > deadline
     kept = np.where(late, wanted, current)
     takers = np.flatnonzero(~late & (wanted > current))
     low, high = (samples[takers].astype(np.int64) // unit for samples in (current, wanted))

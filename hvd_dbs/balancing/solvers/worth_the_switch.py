@@ -30,6 +30,9 @@ _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
 _MOST_RANKS_TO_TRY = 32
 _THOUSANDS = 4096
 """From so many ranks on, the best plan is mostly chance, and only ranks surely late are moved."""
+_SURE_SIGMAS, _MANY_CHANGED = 2.6, 0.02
+"""A rank is surely late by so many deviations; where more than this part of the ranks has another
+pace, it is not chance that moves the plan."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
@@ -112,16 +115,16 @@ class WorthTheSwitch:
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
             state = {**self.init(), "unrest": state["unrest"], "risk": state["risk"]}
         spread = 0.0 if visited is None else visited.typical_spread
-        doubt = None
+        at_least = None
         if visited is not None:
-            if problem.current.size >= _THOUSANDS:
-                doubt = farthest_of(problem.current.size) * deviations(visited)
+            if problem.current.size >= _THOUSANDS and np.mean(visited.unrest > 1) < _MANY_CHANGED:
+                at_least = seconds / (1 + _SURE_SIGMAS * deviations(visited))
             state = _with_risk(state, now)
             if (risk := _RISK_FACTOR * state["risk"]) > _LEAST_RISK:
                 slowed = visited.slowed_seconds(problem.current.samples, risk)
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
-                doubt = None  # Most ranks count as slowed down, however they are doing.
+                at_least = None  # Most ranks count as slowed down, however they are doing.
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
         if state["changes"] == 0:
@@ -139,8 +142,8 @@ class WorthTheSwitch:
             tries = False
             expected = visited.expected(_MOST_GROWTH if many else np.inf)
             if (move := plan_within(problem, expected, (0.0, target))) is not None:
-                if doubt is not None:
-                    move = with_fewest_moves(problem, expected, move, doubt)
+                if at_least is not None:
+                    move = with_fewest_moves(problem, expected, move, at_least)
                 best, best_seconds = move, _step(expected, move.samples)
         else:
             hope = _HOPE / (1 + _HOPE_DECAY * state["trials"])

@@ -48,12 +48,27 @@ def test_one_slow_rank_among_thousands_moves_few_others():
     assert np.sum(plan.samples != points) < 32
 
 
+def test_where_many_ranks_have_another_pace_the_plan_is_the_best_one():
+    size = 4096
+    points = np.full(size, 32.0)
+    points[:2] = 33, 31
+    times = 0.02 * np.exp(np.random.default_rng(0).normal(0, 0.01, size))
+    times[: size // 10] *= 2
+    curves = curves_at(points, times)
+    curves = replace(curves, unrest=np.where(np.arange(size) < size // 10, 2.0, 0.0))
+    problem = Problem(32 * size, Bounds.of(size, 1), Plan(tuple(points.astype(int).tolist())))
+    solver = WorthTheSwitch()
+    plan = solver.solve(solver.init(), problem, curves)[0].plan
+    assert curves.seconds(plan.samples).max() < 0.0225
+
+
 def test_what_late_ranks_give_goes_to_those_with_most_time_left():
     problem = Problem(120, Bounds.of(4), Plan((30, 30, 34, 26)))
     best, curves = Plan((35, 35, 32, 18)), lines(1.0, 1.0, 1.05, 1.9)
-    doubtful = with_fewest_moves(problem, curves, best, np.full(4, 0.1))
+    now = curves.seconds(problem.current.samples)
+    doubtful = with_fewest_moves(problem, curves, best, now / 1.1)
     assert doubtful.batch_sizes == (34, 34, 34, 18)
-    assert with_fewest_moves(problem, curves, best, np.zeros(4)) == best
+    assert with_fewest_moves(problem, curves, best, now) == best
 
 
 def test_the_best_plan_stands_where_nobody_takes_what_is_missing():
@@ -65,7 +80,8 @@ def test_the_best_plan_stands_where_nobody_takes_what_is_missing():
         slope=np.array([[1.0, 1.0], [1.0, 1.0]]),
     )
     problem, best = Problem(30, Bounds.of(2), Plan((10, 20))), Plan((15, 15))
-    assert with_fewest_moves(problem, teeth, best, np.full(2, 0.5)) == best
+    now = teeth.seconds(problem.current.samples)
+    assert with_fewest_moves(problem, teeth, best, now / 1.5) == best
 
 
 def test_a_rank_whose_last_time_contradicts_its_curve_waits_to_be_seen_again():
