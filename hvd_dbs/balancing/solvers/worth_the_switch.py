@@ -31,7 +31,8 @@ _MOST_RANKS_TO_TRY = 32
 _THOUSANDS = 4096
 """From so many ranks on, the best plan is mostly chance, and only ranks surely late are moved."""
 _SURE_SIGMAS, _MANY_CHANGED = 2.6, 0.02
-"""A rank is surely late by so many deviations; where more than this part of the ranks has another
+"""A rank is surely late by so many deviations, with an even split by those that one is left for;
+where more than this part of the ranks has another
 pace, it is not chance that moves the plan."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
@@ -118,7 +119,8 @@ class WorthTheSwitch:
         at_least = None
         if visited is not None:
             if problem.current.size >= _THOUSANDS and np.mean(visited.unrest > 1) < _MANY_CHANGED:
-                at_least = seconds / (1 + _SURE_SIGMAS * deviations(visited))
+                sure = _EVEN_SIGMAS + farthest_of(problem.current.size) if even else _SURE_SIGMAS
+                at_least = seconds / (1 + sure * deviations(visited))
             state = _with_risk(state, now)
             if (risk := _RISK_FACTOR * state["risk"]) > _LEAST_RISK:
                 slowed = visited.slowed_seconds(problem.current.samples, risk)

@@ -53,13 +53,14 @@ def test_where_many_ranks_have_another_pace_the_plan_is_the_best_one():
     points = np.full(size, 32.0)
     points[:2] = 33, 31
     times = 0.02 * np.exp(np.random.default_rng(0).normal(0, 0.01, size))
-    times[: size // 10] *= 2
+    times[: size // 10] *= 1.01
+    times[7] = 0.04
     curves = curves_at(points, times)
     curves = replace(curves, unrest=np.where(np.arange(size) < size // 10, 2.0, 0.0))
     problem = Problem(32 * size, Bounds.of(size, 1), Plan(tuple(points.astype(int).tolist())))
     solver = WorthTheSwitch()
     plan = solver.solve(solver.init(), problem, curves)[0].plan
-    assert curves.seconds(plan.samples).max() < 0.0225
+    assert np.sum(plan.samples != points) > size // 20
 
 
 def test_what_late_ranks_give_goes_to_those_with_most_time_left():
