@@ -12,6 +12,8 @@ from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
 
 _FLAT = 1e-30
+_LEAST_ELASTICITY = 0.2
+"""Below the smallest point a step gets shorter by at least this part of what samples do."""
 _FULL_HOPE_GAP = 4.0
 """Between points closer than this (in samples) there is less to hope for, in proportion."""
 
@@ -181,5 +183,9 @@ class VisitedCurves:
 
     @cached_property
     def _first_slope(self) -> NDArray[np.float64]:
-        """Slope below the first point, not so steep that an empty step takes no time."""
-        return np.asarray(np.minimum(self.slope, self.times[0] / np.maximum(self.points[0], 1.0)))
+        """Slope below the first point, not so steep that an empty step takes no time.
+
+        Nor so flat that a rank that is a little late would have to give all its samples away.
+        """
+        most = self.times[0] / np.maximum(self.points[0], 1.0)
+        return np.asarray(np.clip(self.slope, _LEAST_ELASTICITY * most, most))

@@ -9,8 +9,14 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Plan, Problem
-from hvd_dbs.balancing.solvers.chance import equal_by_chance, plainly_unequal
+from hvd_dbs.balancing.solvers.chance import (
+    deviations,
+    equal_by_chance,
+    farthest_of,
+    plainly_unequal,
+)
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish, plan_within
+from hvd_dbs.balancing.solvers.fewest_moves import with_fewest_moves
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
@@ -22,6 +28,12 @@ _EVEN_GAIN, _EVEN_SIGMAS = 0.02, 2.5
 _CALM_GAIN, _MOST_CALM = 0.0005, 20
 _ROUND, _ROUND_HOPE, _ROUND_NEAR, _ROUND_TRIALS = 16, 0.2, 0.15, 3
 _MOST_RANKS_TO_TRY = 32
+_THOUSANDS = 4096
+"""From so many ranks on, the best plan is mostly chance, and only ranks surely late are moved."""
+_SURE_SIGMAS, _MANY_CHANGED = 2.6, 0.02
+"""A rank is surely late by so many deviations, with an even split by those that one is left for;
+where more than this part of the ranks has another
+pace, it is not chance that moves the plan."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
@@ -56,6 +68,9 @@ class WorthTheSwitch:
     again, each rank counts as slower than usual, unless it is slower already: a slow rank needs to
     be no faster than the next unlucky one. By how much is learnt: nearly as much as steps take
     longer than with ranks that are all as usual, so no plan changes what it is measured against.
+
+    From 4,096 ranks on, a move leaves all ranks as they are that are not surely late
+    (`with_fewest_moves`).
 
     With curves other than `VisitedCurves` only the second kind exists.
     """
@@ -107,19 +122,23 @@ class WorthTheSwitch:
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
             state = {**self.init(), **{name: state[name] for name in _LASTING}}
         spread = 0.0 if visited is None else visited.typical_spread
+        at_least = None
         if visited is not None:
+            if problem.current.size >= _THOUSANDS and np.mean(visited.unrest > 1) < _MANY_CHANGED:
+                sure = _EVEN_SIGMAS + farthest_of(problem.current.size) if even else _SURE_SIGMAS
+                at_least = seconds / (1 + sure * deviations(visited))
             usual = visited.usual_seconds(problem.current.samples)
             state = _with_slowness(_with_risk(state, now), now, float(np.max(usual)))
             if state["risk"] > _LEAST_RISK:
                 slowed = usual * np.exp(_GUARD * state["slowness"])
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
+                at_least = None  # Most ranks count as slowed down, however they are doing.
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
         if state["changes"] == 0:
             # The slowest of many equal ranks is slow by chance.
-            extreme = np.sqrt(2 * np.log(problem.current.size + 1))
-            gain += _NOISE_GAIN * extreme * spread
+            gain += _NOISE_GAIN * farthest_of(problem.current.size) * spread
         if bool(np.ptp(problem.current.samples) == 0):
             gain = max(gain, _EVEN_GAIN)
         target = now * (1 - gain)
@@ -132,6 +151,8 @@ class WorthTheSwitch:
             tries = False
             expected = visited.expected(_MOST_GROWTH if many else np.inf)
             if (move := plan_within(problem, expected, (0.0, target))) is not None:
+                if at_least is not None:
+                    move = with_fewest_moves(problem, expected, move, at_least)
                 best, best_seconds = move, _step(expected, move.samples)
         else:
             hope = _HOPE / (1 + _HOPE_DECAY * state["trials"])

@@ -13,8 +13,9 @@ from hvd_dbs.balancing.time_models.load_warning import no_warnings, read_load
 from hvd_dbs.balancing.time_models.time_model import ModelState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
-_FIRST_NOISE = 0.03
-"""Relative deviation of a single step, before anything is known of it."""
+_FIRST_NOISE, _ROUNDS_OF_FIRST_NOISE = 0.03, 8.0
+"""Relative deviation of a single step before anything is known of it, and for how many rounds that
+counts where a surprise is judged."""
 _FAR_SIGMAS, _FAR_LEAST, _UNSURE = 4.0, 0.05, 4.0
 _CLEAR, _PAUSE, _FEW_STEPS = 1.5, 3.0, 3.0
 _TOOTH, _STRANGE = 1.6, 1.8
@@ -116,7 +117,8 @@ class VisitedPoints:
         awaited = usable & (state["load_jump"] != 0) & np.isfinite(expected)
         surprise = np.where(awaited, np.log(t / expected), surprise)
         unsure = 1.0 + _UNSURE / np.maximum(state["num_rounds"], 1.0)
-        sigma = unsure * np.sqrt(state["noise"] * variance)
+        noise = _believed_noise(state)
+        sigma = unsure * np.sqrt(noise * variance)
         tolerance = np.maximum(_FAR_SIGMAS * sigma, _FAR_LEAST)
         far = usable & (np.abs(surprise) > np.where(seen | awaited, tolerance, 0.0))
         changed, suspect = confirm(state["suspect"], surprise, far, usable)
@@ -134,7 +136,7 @@ class VisitedPoints:
         drift = np.where(
             steady, state["drift"] + _DRIFT_WEIGHT * (surprise - state["drift"]), state["drift"]
         )
-        spread = np.sqrt(state["noise"] / steps * _DRIFT_WEIGHT / (2 - _DRIFT_WEIGHT))
+        spread = np.sqrt(noise / steps * _DRIFT_WEIGHT / (2 - _DRIFT_WEIGHT))
         drifted = steady & (np.abs(drift) > np.maximum(_DRIFT_SIGMAS * spread, _DRIFT_LEAST))
         moved = changed | drifted
         scale = np.exp(np.where(changed, surprise, np.where(drifted, drift, 0.0)))
@@ -147,7 +149,7 @@ class VisitedPoints:
         faded = np.minimum(counts, most[:, np.newaxis])
         squared = np.minimum((surprise - state["drift"]) ** 2 / variance, 25 * state["noise"])
         weight = np.maximum(_NOISE_WEIGHT, 1.0 / (state["num_rounds"] + 1.0))
-        noise = np.maximum(state["noise"] + weight * (squared - state["noise"]), 1e-10)
+        learnt = np.maximum(state["noise"] + weight * (squared - state["noise"]), 1e-10)
 
         pace = np.log(t) - ELASTICITY * np.log(b)
         usual = _usual(state, pace, steps, usable)
@@ -164,7 +166,7 @@ class VisitedPoints:
             "visited_at": state["visited_at"].copy(),
             "num_rounds": state["num_rounds"] + usable,
             "current": np.where(usable, b, state["current"]),
-            "noise": np.where(steady, noise, state["noise"]),
+            "noise": np.where(steady, learnt, state["noise"]),
             "suspect": suspect,
             "changed": moved.astype(np.float64),
             "drift": np.where(moved, 0.0, drift),
@@ -227,6 +229,17 @@ def _warned(state: ModelState) -> ModelState:
         "changed": np.where(heeded, 1.0, state["changed"]),
         "line": rescale(state["line"], scale, most),
     }
+
+
+def _believed_noise(state: ModelState) -> NDArray[np.float64]:
+    """Variance of a step for judging what is far, at least that which was seen, shape `[rows]`.
+
+    A few rounds that happen to agree say little about noise: of thousands of ranks, some would
+    take every later step for another pace.
+    """
+    seen, rounds = state["noise"], state["num_rounds"]
+    mixed = _ROUNDS_OF_FIRST_NOISE * _FIRST_NOISE**2 + rounds * seen
+    return np.asarray(np.maximum(seen, mixed / (_ROUNDS_OF_FIRST_NOISE + rounds)))
 
 
 def _usual(
