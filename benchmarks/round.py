@@ -29,7 +29,7 @@ from hvd_dbs.ops.step_clock import StepClock
 
 _STRATEGIES = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "cannikin", "adaptive")
 _SAMPLES_PER_RANK = 64
-_STEP_SECONDS, _SPREAD = 0.004, 0.5
+_STEP_SECONDS, _SPREAD = 0.02, 0.5
 _STEPS_IN_ROUND, _WARM_UP = 3, 5
 _PEACE_STEPS = 300
 _WORK = bytes(100_000)
@@ -103,7 +103,7 @@ class Training:
 def main() -> None:
     """Measures on the ranks that it is started on; rank 0 prints."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=100, help="of each strategy, each way")
+    parser.add_argument("--rounds", type=int, default=50, help="of each strategy, each way")
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
     options = parser.parse_args()
     hvd.init()

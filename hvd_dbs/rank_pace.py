@@ -51,8 +51,8 @@ class RankPace:
         """Takes from the clock what it has: of a long round, the last steps are enough."""
         times = self.clock.drain()
         self.own_time.subtract_from(times.busy_seconds)
-        new = np.column_stack([times.busy_seconds, times.num_samples])
-        self._taken = np.concatenate([self._taken, new])[-_MOST_STEPS:]
+        new = np.array([times.busy_seconds, times.num_samples]).T
+        self._taken = np.concatenate([self._taken, new])[-_MOST_STEPS:] if self._taken.size else new
 
     def take(self) -> NDArray[np.float64]:
         """The steps that nobody has taken yet: busy seconds and samples, shape `[steps, 2]`."""

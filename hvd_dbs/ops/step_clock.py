@@ -109,6 +109,9 @@ class _NativeRecorder:
         self._ops, self._functions = library.ops, library.functions
         self._clock = int(self._functions.hvd_dbs_step_clock_new(_CAPACITY))
         weakref.finalize(self, self._functions.hvd_dbs_step_clock_delete, self._clock)
+        # Where they are drained to; kept, since that happens between the steps of a training.
+        self._times = np.empty((_CAPACITY, 3))
+        self._pointer = self._times.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
     def restart(self) -> None:
         self._functions.hvd_dbs_step_clock_restart(self._clock)
@@ -120,10 +123,8 @@ class _NativeRecorder:
         self._ops.hvd_dbs_step_back(noted=ready, num_samples=num_parts, clock=self._clock)
 
     def drain(self) -> NDArray[np.float64]:
-        times = np.empty((_CAPACITY, 3))
-        pointer = times.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
-        num_steps = self._functions.hvd_dbs_step_clock_drain(self._clock, pointer, _CAPACITY)
-        return times[:num_steps]
+        num_steps = self._functions.hvd_dbs_step_clock_drain(self._clock, self._pointer, _CAPACITY)
+        return self._times[:num_steps]
 
 
 class _TensorFlowRecorder:

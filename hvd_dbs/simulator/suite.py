@@ -31,7 +31,7 @@ DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
 BACKGROUND_MS = 0.15
 
 # One small allgather behind a step.
-WATCH_MS = 0.03
+WATCH_MS = 0.1
 
 # Of a step of 20 ms, as kernels take on CPUs to tune themselves for a new batch size.
 FIRST_STEP_MS = 1.0

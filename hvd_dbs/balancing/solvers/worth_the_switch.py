@@ -124,9 +124,7 @@ class WorthTheSwitch:
         spread = 0.0 if visited is None else visited.typical_spread
         at_least = None
         if visited is not None:
-            if problem.current.size >= _THOUSANDS and np.mean(visited.unrest > 1) < _MANY_CHANGED:
-                sure = _EVEN_SIGMAS + farthest_of(problem.current.size) if even else _SURE_SIGMAS
-                at_least = seconds / (1 + sure * deviations(visited))
+            at_least = _surely(visited, seconds, even)
             usual = visited.usual_seconds(problem.current.samples)
             state = _with_slowness(_with_risk(state, now), now, float(np.max(usual)))
             if state["risk"] > _LEAST_RISK:
@@ -207,6 +205,16 @@ def _nothing_to_find(
     if equal_by_chance(visited, relative, _EVEN_SIGMAS if even else 1.0):
         return True
     return even and state["calm"] < _ROUNDS_TO_KNOW_NOISE and not plainly_unequal(visited, relative)
+
+
+def _surely(
+    visited: VisitedCurves, seconds: NDArray[np.float64], even: bool
+) -> NDArray[np.float64] | None:
+    """Times less what noise may have added, shape `[size]`; None where all ranks may be moved."""
+    if seconds.size < _THOUSANDS or np.mean(visited.unrest > 1) >= _MANY_CHANGED:
+        return None
+    sigmas = _EVEN_SIGMAS + farthest_of(seconds.size) if even else _SURE_SIGMAS
+    return np.asarray(seconds / (1 + sigmas * deviations(visited)))
 
 
 def _with_risk(state: SolverState, now: float) -> SolverState:
