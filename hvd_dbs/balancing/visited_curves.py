@@ -76,9 +76,9 @@ class VisitedCurves:
         slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
         return np.asarray(y + slope * (batch_sizes - x))
 
-    def usual_seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds of ranks that nothing disturbs; for no samples, those of one; shapes `[size]`."""
-        return np.asarray(np.exp(self.usual) * np.maximum(batch_sizes, 1.0) ** ELASTICITY)
+    def usual_log_seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log of the seconds of ranks that nothing disturbs; for no samples, of one; `[size]`."""
+        return np.asarray(self.usual + ELASTICITY * np.log(np.maximum(batch_sizes, 1.0)))
 
     def guarded(
         self, batch_sizes: NDArray[np.float64], slowed: NDArray[np.float64]

@@ -125,10 +125,10 @@ class WorthTheSwitch:
         at_least = None
         if visited is not None:
             at_least = _surely(visited, seconds, even)
-            usual = visited.usual_seconds(problem.current.samples)
-            state = _with_slowness(_with_risk(state, now), now, float(np.max(usual)))
+            usual = visited.usual_log_seconds(problem.current.samples)
+            state = _with_slowness(_with_risk(state, now), float(np.log(now) - np.max(usual)))
             if state["risk"] > _LEAST_RISK:
-                slowed = usual * np.exp(_GUARD * state["slowness"])
+                slowed = np.exp(usual + _GUARD * state["slowness"])
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
                 at_least = None  # Most ranks count as slowed down, however they are doing.
@@ -225,9 +225,9 @@ def _with_risk(state: SolverState, now: float) -> SolverState:
     return {**state, "risk": state["risk"] + _RISK_WEIGHT * (missed - state["risk"])}
 
 
-def _with_slowness(state: SolverState, now: float, usual: float) -> SolverState:
+def _with_slowness(state: SolverState, seen: float) -> SolverState:
     """The state that knows how much longer, in logarithms, steps take than usual ones at least."""
-    slower = max(0.0, float(np.log(now / usual))) - state["slowness"]
+    slower = max(0.0, seen) - state["slowness"]
     weight = _SLOWNESS_RISES if slower > 0 else _SLOWNESS_FALLS
     return {**state, "slowness": state["slowness"] + weight * slower}
 
