@@ -196,7 +196,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="where to add the figures, one line a size")
     options = parser.parse_args()
-    print(f"native library: {'yes' if native.library() else native.reason_for_absence()}")
+    print(f"native library: {'yes' if native.loaded() else native.reason_for_absence()}")
     for kilobytes in options.record_kb:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             paths = write_files(Path(folder), kilobytes * 1024, options.megabytes << 20)

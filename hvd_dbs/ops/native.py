@@ -57,7 +57,7 @@ def mode() -> str:
     return given
 
 
-def library() -> NativeLibrary | None:
+def loaded() -> NativeLibrary | None:
     """The native library, or None where it cannot or shall not be used in this process."""
     return _load(_LIBRARY)[0] if mode() != "0" else None
 
@@ -147,7 +147,7 @@ def forget_agreement() -> None:
 
 @functools.cache
 def _agree(process_set: hvd.ProcessSet, ranks: tuple[int, ...]) -> NativeLibrary | None:
-    mine = library()
+    mine = loaded()
     flags = [[int(mine is not None), int(mode() == "1"), int(mode() == "0")]]
     if len(ranks) > 1:
         # Eagerly also while a graph is traced: the answer decides what is traced.

@@ -94,7 +94,7 @@ def read(
         The data of the records, string of shape `[num_records]`. In the graph a DataLossError
         or UnknownError names file, offset and what is wrong.
     """
-    library = native.library()
+    library = native.loaded()
     if library is not None:
         return library.ops.hvd_dbs_read_records(paths, files, begins, ends, advice=advice)
 
@@ -111,7 +111,7 @@ def read(
 def _scan_some(
     file: int, size: int, offset: int, verify: bool
 ) -> tuple[NDArray[np.int64], int, int]:
-    library = native.library()
+    library = native.loaded()
     if library is None:
         return record_twin.scan(file, size, offset, _CAPACITY, verify)
     offsets = np.empty(_CAPACITY, dtype=np.int64)

@@ -50,7 +50,7 @@ class StepClock:
     """
 
     def __init__(self) -> None:
-        library = native.library()
+        library = native.loaded()
         self._recorder: _Recorder = (
             _TensorFlowRecorder() if library is None else _NativeRecorder(library)
         )

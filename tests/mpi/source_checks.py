@@ -246,13 +246,13 @@ def check_files_that_one_rank_cannot_read_are_an_error_of_all():
 
 def check_a_rank_without_the_native_library_learns_the_same_as_the_others():
     """It reads and packs by NumPy and TensorFlow, and so do all where they must do alike."""
-    if hvd.size() == 1 or native.library() is None:
+    if hvd.size() == 1 or native.loaded() is None:
         pytest.skip("needs two kinds of ranks")
-    library = native.library()
+    library = native.loaded()
     with pytest.MonkeyPatch.context() as patch:
         if hvd.rank() == hvd.size() - 1:
             patch.setenv("HVD_DBS_NATIVE", "0")
-            assert native.library() is None
+            assert native.loaded() is None
         native.forget_agreement()
         check_records_in_files_equal_one_process()
         assert native.agreed() is None

@@ -5,7 +5,7 @@ import pytest
 from hvd_dbs.ops import native
 from tests.mpi import checks
 
-if native.library() is None:
+if native.loaded() is None:
     pytest.skip(native.reason_for_absence(), allow_module_level=True)
 
 test_weighted_allreduce = checks.as_tests(

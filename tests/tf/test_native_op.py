@@ -17,7 +17,7 @@ import hvd_dbs.tensorflow
 from hvd_dbs.ops import native
 from hvd_dbs.ops.buckets import plan_buckets
 
-LIBRARY = native.library()
+LIBRARY = native.loaded()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason=native.reason_for_absence())
 
 
@@ -131,9 +131,9 @@ def test_a_library_for_another_version_is_refused_with_the_way_out(tmp_path):
 def test_an_unknown_mode_names_the_known_ones(monkeypatch):
     monkeypatch.setenv("HVD_DBS_NATIVE", "yes")
     with pytest.raises(ValueError, match="auto"):
-        native.library()
+        native.loaded()
     monkeypatch.setenv("HVD_DBS_NATIVE", "0")
-    assert native.library() is None
+    assert native.loaded() is None
 
 
 @given(

@@ -25,7 +25,7 @@ RECORDS = [
 @pytest.fixture(params=["native", "twin"])
 def native_mode(request, monkeypatch):
     monkeypatch.setenv("HVD_DBS_NATIVE", "1" if request.param == "native" else "0")
-    if request.param == "native" and native.library() is None:
+    if request.param == "native" and native.loaded() is None:
         pytest.skip(native.reason_for_absence())
     return request.param
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_indexed_says_what_to_do(tmp_path, native_mode):
 
 
 def test_the_twin_is_the_native_library(tmp_path):
-    if native.library() is None:
+    if native.loaded() is None:
         pytest.skip(native.reason_for_absence())
     file = write(tmp_path / "data", RECORDS)
     whole = file.read_bytes()

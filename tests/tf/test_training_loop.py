@@ -12,6 +12,7 @@ from hvd_dbs.cluster import own_time
 from hvd_dbs.cluster.collective import AloneCollective, ThreadedCollective
 from hvd_dbs.cluster.decision import DecisionRound
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepTimes
 from hvd_dbs.sampling import SampleCosts
 from hvd_dbs.training_loop import TrainingLoop
@@ -165,6 +166,28 @@ def test_a_round_tells_what_it_took_beside_the_training():
         one.finish()
         collective.close()
         assert one.seconds_beside >= 0.01 if beside else one.seconds_beside == 0
+
+
+def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
+    def measure(steps, batch_size):
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+        return 1.0, 1
+
+    monkeypatch.setattr(own_time, "num_cores", lambda: 1)
+    collective = Threaded()
+    controller = Controller(strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1))
+    rounds = DecisionRounds(collective, controller, Told([1.0]))
+    monkeypatch.setattr(rounds.pace, "measure", measure)
+    rounds.begin_training()
+    rounds.end_steps(1, 1, 4)
+    collective.start(lambda _: None).result()  # Nobody waits for the round in its own thread.
+    rounds.end_steps(1, 0, 4)
+    rounds.pace.own_time.begin_round()
+    rounds.end_training()
+    collective.close()
+    assert rounds.pace.own_time.round_seconds >= 0.05
 
 
 def test_a_strategy_knows_what_a_round_costs(loop):

@@ -114,3 +114,15 @@ def test_few_rounds_that_happen_to_agree_are_not_all_the_noise_there_is():
     for seconds in (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.09, 1.09):
         state = model.update(state, Measurement.of([32], [seconds], num_steps=[1]))
     assert state["changed"][0] == 0
+
+
+def test_an_even_split_is_left_by_ranks_that_no_noise_explains_alone():
+    size = 4096
+    times = 0.02 * np.exp(np.random.default_rng(0).normal(0, 0.005, size))
+    times[7], times[9] = 0.04, 0.021  # One is slow, one is five deviations off.
+    problem = Problem(32 * size, Bounds.of(size, 1), Plan((32,) * size))
+    solver = WorthTheSwitch()
+    state = {**solver.init(), "odd_rank": 7, "calm": 10}
+    plan = solver.solve(state, problem, curves_at(np.full(size, 32.0), times))[0].plan
+    assert plan.batch_sizes[7] < 20
+    assert plan.batch_sizes[9] == 32
