@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import Future
 from functools import partial
 
@@ -11,11 +12,14 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, is_watching
+from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.cluster.collective import Collective
-from hvd_dbs.cluster.decision import Agreed, DecisionRound
+from hvd_dbs.cluster.decision import Agreed, DecisionRound, Report
 from hvd_dbs.cluster.host_load import HostLoad
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.rank_pace import RankPace
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class DecisionRounds:
@@ -30,9 +34,14 @@ class DecisionRounds:
         collective: The job.
         controller: This rank's controller.
         clock: This rank's clock.
+
+    Attributes:
+        steps_ahead: Steps behind the one under way whose plans are final, so that the data pipeline
+            can prepare them; the same on all ranks.
     """
 
     def __init__(self, collective: Collective, controller: Controller, clock: StepClock) -> None:
+        self.steps_ahead = LEAST
         self.pace = RankPace(clock)
         self._collective, self._controller = collective, controller
         self._host_load = HostLoad()
@@ -42,6 +51,7 @@ class DecisionRounds:
         self._steps_unwatched = 0
         self._news: Future[bool] | None = None
         self._is_news = False
+        self._needed = StepsAhead()
 
     @property
     def are_within_epochs(self) -> bool:
@@ -55,6 +65,7 @@ class DecisionRounds:
 
     def begin_training(self) -> None:
         """A `fit` begins."""
+        self.steps_ahead = LEAST  # Of ranks that have come, nobody knows what they need.
         self._steps_in_round = self._steps_unwatched = 0
         self._steps_to_next = self._controller.steps_to_next or 1
         if self._leaves_cadence:  # Who knows what has happened since the last fit?
@@ -120,12 +131,19 @@ class DecisionRounds:
         self._steps_unwatched = 0
         heeded = is_watching(self._collective.size, self._steps_in_round, self._steps_to_next)
         if heeded and self._under_way is None:
-            self._news = self._collective.start(partial(self._tell_news, self.pace.take()))
+            self._news = self._collective.start(
+                partial(self._tell_news, self.pace.take(), self.steps_ahead)
+            )
         else:
             self.pace.collect()
 
-    def _tell_news(self, steps: NDArray[np.float64], ranks: Collective) -> bool:
+    def _tell_news(self, steps: NDArray[np.float64], steps_ahead: int, ranks: Collective) -> bool:
+        self._hear_waiting(steps, steps_ahead)
         return bool(ranks.allgather(np.array([self.pace.is_news(steps)])).any())
+
+    def _hear_waiting(self, steps: NDArray[np.float64], steps_ahead: int) -> None:
+        """What steps that were run with so many prepared ahead say of the data pipeline."""
+        self._needed = self._needed.after(steps[:, 2], steps[:, 3], steps_ahead)
 
     def _hear_news(self) -> bool:
         """Whether something was news for any rank; the same answer on all."""
@@ -137,19 +155,24 @@ class DecisionRounds:
         self._steps_in_round = self._steps_unwatched = 0
         self._is_news = is_news
         cost = self.pace.own_time.round_seconds
-        measure = partial(self._measure, self.pace.take(), batch_size)
-        return DecisionRound(self._collective, self._controller, measure, cost)
+        steps = self.pace.take()
+        report = partial(self._report, steps, batch_size, self.steps_ahead, cost)
+        return DecisionRound(self._collective, self._controller, report)
 
-    def _measure(self, steps: NDArray[np.float64], batch_size: int) -> Measurement:
+    def _report(
+        self, steps: NDArray[np.float64], batch_size: int, steps_ahead: int, cost_seconds: float
+    ) -> Report:
+        self._hear_waiting(steps, steps_ahead)
         busy_seconds, num_steps = self.pace.measure(steps, batch_size)
         load = self._host_load.latest()
-        return Measurement.of(
+        measurement = Measurement.of(
             [batch_size],
             [busy_seconds],
             num_steps=[num_steps],
             cpu_load=[load.cpu],
             memory_load=[load.memory],
         )
+        return Report(measurement, cost_seconds, self._needed.wanted)
 
     def _finish_round(self) -> Agreed | None:
         if self._under_way is None:
@@ -158,6 +181,11 @@ class DecisionRounds:
         agreed = under_way.finish()
         self.pace.own_time.count_beside(under_way.seconds_beside)
         self._steps_to_next = agreed.steps_to_next or 1
+        if agreed.steps_ahead != self.steps_ahead and self._collective.rank == 0:
+            _LOGGER.info(
+                "data are prepared %d steps ahead, no more %d", agreed.steps_ahead, self.steps_ahead
+            )
+        self.steps_ahead = agreed.steps_ahead
         if self._is_news and self._leaves_cadence and not agreed.decision.changed:
             # A pause, or what needs to be seen twice to be believed.
             self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)

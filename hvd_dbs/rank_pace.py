@@ -17,6 +17,8 @@ _MOST_STEPS = 4096
 _NEAR = 0.25
 """Steps whose work differs by more than this from a batch size say little about it."""
 
+_NO_STEPS = np.zeros((0, 4))
+
 
 class RankPace:
     """Reads the clock, without what balancing itself took between the steps.
@@ -36,7 +38,7 @@ class RankPace:
         self.clock = clock
         self.own_time = OwnTime()
         self.is_cut_by_cost = False
-        self._taken = self._steps = np.zeros((0, 2))
+        self._taken = self._steps = _NO_STEPS
         self._usual = UsualPace.unknown(1)
         self._is_news = False
 
@@ -44,20 +46,25 @@ class RankPace:
         """Forgets the steps that were run so far, but not what is usual."""
         self.clock.drain()
         self.own_time.restart()
-        self._taken = self._steps = np.zeros((0, 2))
+        self._taken = self._steps = _NO_STEPS
         self._is_news = False
 
     def collect(self) -> None:
         """Takes from the clock what it has: of a long round, the last steps are enough."""
         times = self.clock.drain()
+        step_seconds = times.busy_seconds + times.wait_seconds
         self.own_time.subtract_from(times.busy_seconds)
-        new = np.array([times.busy_seconds, times.num_samples]).T
+        new = np.array([times.busy_seconds, times.num_samples, times.data_seconds, step_seconds]).T
         self._taken = np.concatenate([self._taken, new])[-_MOST_STEPS:] if self._taken.size else new
 
     def take(self) -> NDArray[np.float64]:
-        """The steps that nobody has taken yet: busy seconds and samples, shape `[steps, 2]`."""
+        """The steps that nobody has taken yet, shape `[steps, 4]`.
+
+        Of each its busy seconds, its samples, how many of its seconds it waited for data, and how
+        many it took as a whole.
+        """
         self.collect()
-        taken, self._taken = self._taken, np.zeros((0, 2))
+        taken, self._taken = self._taken, _NO_STEPS
         return taken
 
     def is_news(self, steps: NDArray[np.float64]) -> bool:
@@ -66,11 +73,11 @@ class RankPace:
         If so, the next round hears of them alone: the mean with the steps before is nobody's pace.
 
         Args:
-            steps: Those taken since the last call, shape `[steps, 2]`.
+            steps: Those taken since the last call, shape `[steps, 4]`.
         """
         self._remember(steps)
         last = self._steps[-STEPS_WATCHED:]
-        news = self._usual.news(last[:, :1], last[:, 1:])[:, 0]
+        news = self._usual.news(last[:, :1], last[:, 1:2])[:, 0]
         self._is_news = bool(news.any())
         if self._is_news:
             self._steps = last[news]
@@ -82,12 +89,12 @@ class RankPace:
         Where windows are cut by cost, those that steps of about that work would have taken at it.
 
         Args:
-            steps: Those taken since the last call, shape `[steps, 2]`.
+            steps: Those taken since the last call, shape `[steps, 4]`.
             batch_size: This rank's in the last of them.
         """
         self._remember(steps)
         chosen = self._chosen(batch_size)
-        busy_seconds, work = self._steps[chosen].T
+        busy_seconds, work = self._steps[chosen, :2].T
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
         is_new = np.isnan(self._steps[:1, 0]).any() or not (self.is_cut_by_cost or chosen.all())
@@ -96,7 +103,7 @@ class RankPace:
         self._usual = self._usual.after(
             np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
         )
-        self._steps, self._is_news = np.zeros((0, 2)), False
+        self._steps, self._is_news = _NO_STEPS, False
         return seconds, int(np.isfinite(busy_seconds).sum())
 
     def _chosen(self, batch_size: int) -> NDArray[np.bool_]:

@@ -22,11 +22,6 @@ from hvd_dbs.step_shares import StepShares
 
 _LOGGER = logging.getLogger(__name__)
 
-STEPS_AHEAD = 3
-"""Steps behind the one under way whose plans are final, so that the data pipeline can prepare
-them. A decision in mid-epoch takes effect behind them: more would make it late, less would make
-training wait for data."""
-
 
 class TrainingLoop:
     """Epochs, steps and rounds of a running job.
@@ -78,6 +73,11 @@ class TrainingLoop:
     def num_steps_in_epoch(self) -> int:
         """Steps of the open epoch: fewer where training goes on in the midst of it."""
         return self._stage.num_steps_in(self._epoch)
+
+    @property
+    def steps_ahead(self) -> int:
+        """Steps behind the one under way whose data are prepared, where plans change in epochs."""
+        return self._rounds.steps_ahead
 
     @property
     def steps_done(self) -> int:
@@ -178,6 +178,7 @@ class TrainingLoop:
             )
             self._stage.settle(steps_done + self._ahead)
         self._shares.tell(self._steps_done, self._ahead)
+        self.clock.ask()
 
     def end_epoch(self) -> None:
         """An epoch is over. Collective where its end is that of a round."""
@@ -306,7 +307,7 @@ class TrainingLoop:
     @property
     def _ahead(self) -> int:
         # A call reads all its steps before anybody can settle more.
-        return self._steps_in_call + STEPS_AHEAD
+        return self._steps_in_call + self._rounds.steps_ahead
 
     def _go_on_in(self, epoch: int) -> None:
         """Lets go of where training was to go on, once it does."""

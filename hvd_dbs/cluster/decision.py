@@ -12,9 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
+from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.cluster.collective import Collective
 
 _LEAST_COST = 1e-5
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank has to tell the others in a round.
+
+    Attributes:
+        measurement: What it measured, one row.
+        cost_seconds: What a round costs it.
+        steps_ahead: By how many steps its data pipeline has to be ahead.
+    """
+
+    measurement: Measurement
+    cost_seconds: float = 0.0
+    steps_ahead: int = LEAST
 
 
 @dataclass(frozen=True)
@@ -25,11 +41,13 @@ class Agreed:
         before: The plan that was in force for the one who decided.
         decision: Rank 0's decision; its reason is known there alone.
         steps_to_next: Steps until the next decision; None where an epoch's end brings it.
+        steps_ahead: By how many steps all data pipelines are ahead from now on.
     """
 
     before: Plan
     decision: Decision
     steps_to_next: int | None
+    steps_ahead: int
 
 
 class DecisionRound:
@@ -41,8 +59,7 @@ class DecisionRound:
     Args:
         collective: The job.
         controller: This rank's controller; nobody else makes it learn or decide before `finish`.
-        measure: Tells what this rank measured, one row; called once, in the collective's thread.
-        cost_seconds: What a round costs this rank.
+        report: Tells what this rank has to say; called once, in the collective's thread.
 
     Attributes:
         seconds_beside: Processor time that it took beside the training's thread; known at its end.
@@ -52,8 +69,7 @@ class DecisionRound:
         self,
         collective: Collective,
         controller: Controller,
-        measure: Callable[[], Measurement],
-        cost_seconds: float = 0.0,
+        report: Callable[[], Report],
     ) -> None:
         self.seconds_beside = 0.0
         self._begun_in = threading.get_ident()
@@ -61,7 +77,7 @@ class DecisionRound:
         self._before = controller.plan
         self._decision: Decision | None = None
         self._failure: RuntimeError | None = None
-        self._answer = collective.start(partial(self._exchange, measure, cost_seconds))
+        self._answer = collective.start(partial(self._exchange, report))
 
     def finish(self) -> Agreed:
         """Every rank takes over the plan.
@@ -69,33 +85,33 @@ class DecisionRound:
         Raises:
             RuntimeError: On all ranks, if the strategy broke an invariant.
         """
-        status, steps_to_next, *batch_sizes = self._answer.result().tolist()
+        status, steps_to_next, steps_ahead, *batch_sizes = self._answer.result().tolist()
         if status:
             raise self._failure or RuntimeError(
                 "the strategy broke an invariant; rank 0 says which."
             )
         due = steps_to_next or None
         if self._decision is not None:
-            return Agreed(self._before, self._decision, due)
+            return Agreed(self._before, self._decision, due, steps_ahead)
         plan = Plan(tuple(batch_sizes))
         self._controller.adopt(plan, due)
-        reason = "decided by rank 0"
-        return Agreed(self._before, Decision(plan, plan != self._before, reason=reason), due)
+        decision = Decision(plan, plan != self._before, reason="decided by rank 0")
+        return Agreed(self._before, decision, due, steps_ahead)
 
-    def _exchange(
-        self, measure: Callable[[], Measurement], cost_seconds: float, collective: Collective
-    ) -> NDArray[np.int64]:
-        """Status, steps to the next decision (0: not said), local batch sizes."""
+    def _exchange(self, report: Callable[[], Report], collective: Collective) -> NDArray[np.int64]:
+        """Status, steps to the next decision (0: not said), steps ahead, local batch sizes."""
         start = time.thread_time()
-        record = np.append(self._controller.observe(measure())[0], cost_seconds)
-        records = collective.allgather(record)
-        answer = np.zeros(2 + collective.size, dtype=np.int64)
+        mine = report()
+        record = self._controller.observe(mine.measurement)[0]
+        records = collective.allgather(np.append(record, [mine.cost_seconds, mine.steps_ahead]))
+        answer = np.zeros(3 + collective.size, dtype=np.int64)
         if collective.rank == 0:
             try:
-                self._controller.decision_seconds = max(records[:, -1].max(), _LEAST_COST)
-                decision = self._controller.decide(records[:, :-1])
-                answer[1] = decision.steps_to_next or 0
-                answer[2:] = decision.plan.batch_sizes
+                cost_seconds, steps_ahead = records[:, -2:].max(axis=0)
+                self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
+                decision = self._controller.decide(records[:, :-2])
+                answer[1:3] = decision.steps_to_next or 0, steps_ahead
+                answer[3:] = decision.plan.batch_sizes
                 self._decision = decision
             except RuntimeError as error:
                 answer[0], self._failure = 1, error

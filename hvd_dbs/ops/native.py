@@ -109,6 +109,8 @@ def _functions(path: Path) -> ctypes.CDLL:
     functions.hvd_dbs_step_clock_new.argtypes = [ctypes.c_int64]
     functions.hvd_dbs_step_clock_delete.argtypes = [ctypes.c_int64]
     functions.hvd_dbs_step_clock_restart.argtypes = [ctypes.c_int64]
+    functions.hvd_dbs_step_clock_ask.restype = None
+    functions.hvd_dbs_step_clock_ask.argtypes = [ctypes.c_int64]
     functions.hvd_dbs_step_clock_drain.restype = ctypes.c_int64
     functions.hvd_dbs_step_clock_drain.argtypes = [
         ctypes.c_int64,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from hvd_dbs.ops import native
 
 _CAPACITY = 4096
+_NEVER = float("nan")
 _PARTS = 1024.0
 """Recorders count work in whole numbers, of these parts of a sample."""
 
@@ -29,11 +31,14 @@ class StepTimes:
         wait_seconds: From then until the reduced gradients were back, shape `[steps]`.
         num_samples: Samples that the rank contributed, shape `[steps]`; where samples differ in
             cost, what they cost in samples of mean cost.
+        data_seconds: From when the step's data were asked for until they were there, part of
+            `busy_seconds`; NaN where nobody has noted both; shape `[steps]`.
     """
 
     busy_seconds: NDArray[np.float64]
     wait_seconds: NDArray[np.float64]
     num_samples: NDArray[np.float64]
+    data_seconds: NDArray[np.float64]
 
 
 class StepClock:
@@ -70,6 +75,15 @@ class StepClock:
         """
         self._recorder.restart()
 
+    def ask(self) -> None:
+        """Notes that training is about to ask for the data of a step."""
+        self._recorder.ask()
+
+    def fed(self, data: Sequence[tf.Tensor]) -> None:
+        """Notes that these data of the step are there; in the graph. By the host's time."""
+        with tf.control_dependencies(list(data)), tf.device("CPU"):
+            self._recorder.fed()
+
     def ready(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         """Notes that these local gradients are ready; in the graph. Its result is for `back`."""
         with tf.control_dependencies(list(gradients)):
@@ -87,13 +101,18 @@ class StepClock:
     def drain(self) -> StepTimes:
         """The steps since the last call, oldest first."""
         times = self._recorder.drain()
-        return StepTimes(times[:, 0].copy(), times[:, 1].copy(), times[:, 2] / _PARTS)
+        busy_seconds, wait_seconds, num_parts, data_seconds = times.T.copy()
+        return StepTimes(busy_seconds, wait_seconds, num_parts / _PARTS, data_seconds)
 
 
 class _Recorder(Protocol):
     """Where and how times are taken."""
 
     def restart(self) -> None: ...
+
+    def ask(self) -> None: ...
+
+    def fed(self) -> None: ...
 
     def ready(self) -> tf.Tensor: ...
 
@@ -110,11 +129,17 @@ class _NativeRecorder:
         self._clock = int(self._functions.hvd_dbs_step_clock_new(_CAPACITY))
         weakref.finalize(self, self._functions.hvd_dbs_step_clock_delete, self._clock)
         # Where they are drained to; kept, since that happens between the steps of a training.
-        self._times = np.empty((_CAPACITY, 3))
+        self._times = np.empty((_CAPACITY, 4))
         self._pointer = self._times.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
     def restart(self) -> None:
         self._functions.hvd_dbs_step_clock_restart(self._clock)
+
+    def ask(self) -> None:
+        self._functions.hvd_dbs_step_clock_ask(self._clock)
+
+    def fed(self) -> None:
+        self._ops.hvd_dbs_step_fed(clock=self._clock)
 
     def ready(self) -> tf.Tensor:
         return self._ops.hvd_dbs_step_ready(clock=self._clock)
@@ -132,13 +157,23 @@ class _TensorFlowRecorder:
 
     def __init__(self) -> None:
         with tf.init_scope(), tf.device("CPU"):
-            self._times = tf.Variable(tf.fill([_CAPACITY, 3], tf.constant(0.0, tf.float64)))
-            self._back = tf.Variable(float("nan"), dtype=tf.float64)
+            self._times = tf.Variable(tf.fill([_CAPACITY, 4], tf.constant(0.0, tf.float64)))
+            self._back = tf.Variable(_NEVER, dtype=tf.float64)
+            self._asked = tf.Variable(_NEVER, dtype=tf.float64)
+            self._data_seconds = tf.Variable(_NEVER, dtype=tf.float64)
             self._num_steps = tf.Variable(0, dtype=tf.int64)
 
     def restart(self) -> None:
         with tf.init_scope():  # Lifted out of a graph that is being traced.
-            self._back.assign(float("nan"))
+            self._back.assign(_NEVER)
+            self._asked.assign(_NEVER)
+
+    def ask(self) -> None:
+        self._asked.assign(time.time())  # The clock of `tf.timestamp`.
+
+    def fed(self) -> None:
+        self._data_seconds.assign(tf.timestamp() - self._asked)
+        self._asked.assign(_NEVER)
 
     def ready(self) -> tf.Tensor:
         with tf.device("CPU"):
@@ -147,8 +182,10 @@ class _TensorFlowRecorder:
     def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
         with tf.device("CPU"):
             now = tf.timestamp()
-            row = tf.stack([ready - self._back, now - ready, tf.cast(num_parts, tf.float64)])
+            row = [ready - self._back, now - ready, tf.cast(num_parts, tf.float64)]
+            row = tf.stack([*row, self._data_seconds])
             self._times.scatter_nd_update([[self._num_steps % _CAPACITY]], [row])
+            self._data_seconds.assign(_NEVER)
             self._num_steps.assign_add(1)
             self._back.assign(now)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hvd_dbs.balancing import Bounds
+from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.simulator.checks import (
     require,
     require_at_least,
@@ -20,9 +21,9 @@ from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
 from hvd_dbs.simulator.rank_groups import MeasuredRanks, RankGroup
 
-STEPS_AHEAD = 1 + 3
-"""What a running job does: a round takes a step, and the data pipeline has prepared
-`hvd_dbs.training_loop.STEPS_AHEAD` more."""
+STEPS_AHEAD = 1 + LEAST
+"""What a running job does: a round takes a step, and the data pipeline has prepared more; as few as
+this, unless training has waited for data."""
 
 
 @dataclass(frozen=True, kw_only=True)

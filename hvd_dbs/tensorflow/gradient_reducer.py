@@ -45,6 +45,8 @@ class GradientReducer:
         clock = self.balancer.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
+            if data := _data_of_step(tf.compat.v1.get_default_graph()):
+                clock.fed(data)
         num_samples, work = self.balancer.advance_step()
         ready = clock.ready(_present(gradients))
         # Exact except in a last, partial batch.
@@ -64,6 +66,26 @@ class GradientReducer:
                 for gradient in gradients
             ]
         return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
+
+
+def _data_of_step(graph: tf.Graph) -> list[tf.Tensor]:
+    """What a step begins with: what its function is given, or reads from an iterator.
+
+    Args:
+        graph: The step's, as far as it is traced.
+    """
+    given = [
+        tensor
+        for tensor in getattr(graph, "inputs", ())
+        if tensor.dtype not in (tf.resource, tf.variant)
+    ]
+    read = [
+        tensor
+        for operation in graph.get_operations()
+        if operation.type.startswith("IteratorGetNext")
+        for tensor in operation.outputs
+    ]
+    return given + read
 
 
 def _present(gradients: Tensors) -> list[tf.Tensor]:

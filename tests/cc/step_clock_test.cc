@@ -45,6 +45,33 @@ HVD_DBS_TEST(BusyAndWaitOfEachStep) {
   HVD_DBS_CHECK(clock.Drain().empty(), "drained");
 }
 
+HVD_DBS_TEST(DataCountFromWhenTheyWereAskedFor) {
+  StepClock clock(10);
+  const auto step = [&](double now) {
+    clock.Ready(At(now));
+    clock.Back(At(now), 1);
+  };
+  const auto host = [](double seconds) { return HostMark(static_cast<int64_t>(seconds * 1e9)); };
+  clock.Ask(host(1));
+  clock.Fed(host(1.5));
+  step(2);
+  clock.Fed(host(3));  // Nobody has asked: the second step of a call.
+  step(4);
+  clock.Ask(host(5));
+  clock.Restart();  // Traced in between.
+  clock.Fed(host(9));
+  step(10);
+  clock.Ask(host(11));
+  clock.Fed(host(11.25));
+  step(12);
+  step(13);
+  const auto steps = clock.Drain();
+  HVD_DBS_CHECK(Near(steps[0].data_seconds, 0.5) && Near(steps[3].data_seconds, 0.25), "asked");
+  HVD_DBS_CHECK(std::isnan(steps[1].data_seconds), "not asked");
+  HVD_DBS_CHECK(std::isnan(steps[2].data_seconds), "restart");
+  HVD_DBS_CHECK(std::isnan(steps[4].data_seconds), "not fed");
+}
+
 HVD_DBS_TEST(AStepAfterARestartDoesNotCount) {
   StepClock clock(10);
   clock.Ready(At(1));

@@ -51,7 +51,7 @@ def make_timings_usable(balancer: hvd.Balancer) -> None:
 
     def drain() -> StepTimes:
         samples = balancer.loop.agreed_plan.batch_sizes[hvd.rank()]
-        return StepTimes(np.ones(1), np.zeros(1), np.full(1, float(samples)))
+        return StepTimes(np.ones(1), np.zeros(1), np.full(1, float(samples)), np.zeros(1))
 
     balancer.clock.drain = drain
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain
 
 import keras
@@ -286,6 +287,30 @@ def check_plans_that_change_within_an_epoch_equal_one_process():
             np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
         most = hvd_collective().allgather(np.array([len(set(sizes))])).max()
         assert hvd.size() == 1 or most > 3  # The plans did change.
+
+
+def check_all_prepare_more_steps_where_one_waits_for_its_data():
+    arrays = images(40 * B)
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    net = model()
+    compile_model(net, sgd(balancer))
+
+    def slow(x, y):
+        def sleep(labels):
+            time.sleep(0.05)
+            return labels
+
+        return x, tf.ensure_shape(tf.numpy_function(sleep, [y], tf.int64), [None])
+
+    dataset = balancer.dataset(arrays, shuffle_seed=SEED)
+    if hvd.rank() == hvd.size() - 1:
+        dataset = dataset.map(slow, num_parallel_calls=8)
+    fit(net, balancer, dataset.prefetch(8), epochs=1)
+    np.testing.assert_allclose(
+        flat(net), one_process_run(model(), arrays, B, epochs=1)[0], atol=1e-5
+    )
+    ahead = hvd_collective().allgather(np.array([balancer.loop.steps_ahead]))
+    assert ahead.min() == ahead.max() > 1
 
 
 def check_every_preset_equals_one_process():

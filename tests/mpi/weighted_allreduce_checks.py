@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -290,12 +291,17 @@ def check_clock_sees_every_step():
 
         @tf.function
         def step(tensor: tf.Tensor, num_samples: tf.Tensor, clock: StepClock = clock) -> tf.Tensor:
+            clock.fed([tensor])
             ready = clock.ready([tensor])
             (reduced,) = weighted_allreduce([tensor], 1.0, name="clocked")
             clock.back(ready, [reduced], num_samples)
             return reduced
 
         for i in range(5):
+            if i != 1:
+                clock.ask()
+            if i == 2:
+                time.sleep(0.1)
             if i == 3:
                 clock.restart()
             step(tf.ones([1000]), tf.constant(10 + i, tf.int64))
@@ -305,6 +311,8 @@ def check_clock_sees_every_step():
         assert (times.wait_seconds >= 0).all()
         assert (times.wait_seconds < 60).all()
         assert (times.busy_seconds[[1, 2, 4]] >= 0).all()
+        np.testing.assert_array_equal(np.isnan(times.data_seconds), [0, 1, 0, 1, 0])
+        assert 0.1 <= times.data_seconds[2] < 60
         assert clock.drain().num_samples.size == 0
 
 

@@ -26,7 +26,7 @@ class Clock:
         busy = np.array(self.busy_seconds, dtype=np.float64)
         self.busy_seconds = []
         work = np.zeros_like(busy) + self.num_samples if busy.size else busy
-        return StepTimes(busy, np.zeros_like(busy), work)
+        return StepTimes(busy, np.zeros_like(busy), work, np.zeros_like(busy))
 
 
 @pytest.fixture

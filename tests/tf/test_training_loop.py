@@ -10,7 +10,7 @@ import pytest
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.cluster import own_time
 from hvd_dbs.cluster.collective import AloneCollective, ThreadedCollective
-from hvd_dbs.cluster.decision import DecisionRound
+from hvd_dbs.cluster.decision import DecisionRound, Report
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepTimes
@@ -30,7 +30,13 @@ class Told:
 
     def drain(self):
         busy = np.array(self.busy_seconds)
-        return StepTimes(busy, np.zeros_like(busy), np.zeros_like(busy) + self.num_samples)
+        none = np.zeros_like(busy)
+        return StepTimes(busy, none, none + self.num_samples, none)
+
+
+def measured(one, batch_size):
+    """What a round would hear now."""
+    return one._rounds._report(one._rounds.pace.take(), batch_size, 1, 0.0).measurement
 
 
 @pytest.fixture
@@ -53,7 +59,7 @@ def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(loop, monkeypat
         with loop._rounds.pace.own_time.counted():
             pass
     monkeypatch.undo()
-    assert loop._rounds._measure(loop._rounds.pace.take(), 4).busy_seconds.tolist() == [1.0]
+    assert measured(loop, 4).busy_seconds.tolist() == [1.0]
     loop._rounds.pace.own_time.begin_round()
     assert loop._rounds.pace.own_time.round_seconds == 0.75
 
@@ -74,6 +80,7 @@ def test_where_samples_differ_in_cost_the_clock_counts_it():
     stage = IndexStage(40, None, 0, (4,), costs=SampleCosts.of(given, 40))
     one.read_from(stage)
     one.begin_training()
+    one._rounds.steps_ahead = 3
     one.begin_epoch(0)
     for step in range(4):
         num_samples, work = one.advance_step()
@@ -83,14 +90,14 @@ def test_where_samples_differ_in_cost_the_clock_counts_it():
     np.testing.assert_allclose(one.clock.drain().num_samples, expected, atol=1e-3)
     one._rounds.pace.clock = Told([1.0, 1.2, 1.1])
     one._rounds.pace.clock.num_samples = np.array([3.9, 4.2, 4.05])
-    measurement = one._rounds._measure(one._rounds.pace.take(), 4)
+    measurement = measured(one, 4)
     assert measurement.busy_seconds == pytest.approx([1.1], rel=0.03)
     one.end_training()
 
 
 def test_the_first_steps_of_a_batch_size_are_left_out(loop):
     loop._rounds.pace.clock = Told([np.nan, 9.0, 1.0, 1.2])
-    measurement = loop._rounds._measure(loop._rounds.pace.take(), 4)
+    measurement = measured(loop, 4)
     assert measurement.busy_seconds.tolist() == pytest.approx([1.1])
 
 
@@ -158,7 +165,7 @@ def test_a_round_tells_what_it_took_beside_the_training():
         end = time.thread_time() + 0.01
         while time.thread_time() < end:
             pass
-        return Measurement.of([4], [1.0])
+        return Report(Measurement.of([4], [1.0]))
 
     for collective, beside in ((Threaded(), True), (AloneCollective(), False)):
         controller = Controller(strategies.dbs(), 4, Bounds.of(1, minimum=1))
@@ -194,8 +201,8 @@ def test_a_strategy_knows_what_a_round_costs(loop):
     costs = []
     for cost in (0.0, 0.25):
         controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
-        told = Measurement.of([4], [1.0])
-        agreed = DecisionRound(AloneCollective(), controller, lambda told=told: told, cost).finish()
+        told = Report(Measurement.of([4], [1.0]), cost)
+        agreed = DecisionRound(AloneCollective(), controller, lambda told=told: told).finish()
         costs.append((controller.decision_seconds, agreed.steps_to_next))
     (nothing, soon), (quarter, later) = costs
     assert 0 < nothing < quarter == 0.25

@@ -82,6 +82,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         if is_last and self._loop.samples_in_step(batch) == 0:
             variables = self.model.non_trainable_variables + self.model.metrics_variables
             self._before_filling = [(v.value, tf.identity(v.value)) for v in variables]
+        self._loop.clock.ask()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Takes back what samples that do not count have left; ends a round where one is over."""

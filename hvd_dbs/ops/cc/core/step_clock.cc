@@ -21,6 +21,19 @@ double HostMark::SecondsSince(const TimeMark& earlier) const {
 void StepClock::Restart() {
   const std::lock_guard<std::mutex> lock(mutex_);
   last_back_.reset();
+  asked_.reset();
+}
+
+void StepClock::Ask(HostMark mark) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  asked_ = mark;
+}
+
+void StepClock::Fed(HostMark mark) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  data_seconds_ =
+      asked_ ? mark.SecondsSince(*asked_) : std::numeric_limits<double>::quiet_NaN();
+  asked_.reset();
 }
 
 void StepClock::Ready(std::shared_ptr<const TimeMark> mark) {
@@ -30,8 +43,11 @@ void StepClock::Ready(std::shared_ptr<const TimeMark> mark) {
 
 void StepClock::Back(std::shared_ptr<const TimeMark> mark, double num_samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (ready_ != nullptr) pending_.push_back({last_back_, std::move(ready_), mark, num_samples});
+  if (ready_ != nullptr) {
+    pending_.push_back({last_back_, std::move(ready_), mark, num_samples, data_seconds_});
+  }
   ready_ = nullptr;
+  data_seconds_ = std::numeric_limits<double>::quiet_NaN();
   last_back_ = std::move(mark);
   Resolve();
 }
@@ -50,7 +66,8 @@ void StepClock::Resolve() {
     const Step& step = pending_.front();
     const double busy = step.begin == nullptr ? std::numeric_limits<double>::quiet_NaN()
                                               : step.ready->SecondsSince(*step.begin);
-    known_.push_back({busy, step.back->SecondsSince(*step.ready), step.num_samples});
+    known_.push_back(
+        {busy, step.back->SecondsSince(*step.ready), step.num_samples, step.data_seconds});
     pending_.pop_front();
   }
   while (known_.size() > capacity_) known_.pop_front();
@@ -108,7 +125,11 @@ HVD_DBS_EXPORT void hvd_dbs_step_clock_restart(int64_t clock) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->Restart();
 }
 
-// Writes busy, wait and samples of at most `capacity` steps, 3 numbers each; returns how many.
+HVD_DBS_EXPORT void hvd_dbs_step_clock_ask(int64_t clock) {
+  if (const auto found = hvd_dbs::FindStepClock(clock)) found->Ask(hvd_dbs::HostMark());
+}
+
+// Writes busy, wait, samples and data of at most `capacity` steps, 4 numbers each; returns how many.
 HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_drain(int64_t clock, double* rows, int64_t capacity) {
   const auto found = hvd_dbs::FindStepClock(clock);
   if (found == nullptr) return 0;
@@ -118,6 +139,7 @@ HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_drain(int64_t clock, double* rows, int
     *rows++ = step.busy_seconds;
     *rows++ = step.wait_seconds;
     *rows++ = step.num_samples;
+    *rows++ = step.data_seconds;
     ++num_steps;
   }
   return num_steps;

@@ -1,12 +1,15 @@
-// When a rank's own gradients were ready and when the reduced ones came back, step by step.
+// When a rank had its data, when its own gradients were ready and when the reduced ones came back,
+// step by step.
 #ifndef HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 #define HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace hvd_dbs {
@@ -37,9 +40,11 @@ struct StepTimes {
   double busy_seconds;  // NaN where the step follows a restart.
   double wait_seconds;
   double num_samples;
+  double data_seconds;  // NaN where nobody has noted both ends.
 };
 
-// busy(k) = ready(k) - back(k-1), wait(k) = back(k) - ready(k). Safe to use from several threads.
+// busy(k) = ready(k) - back(k-1), wait(k) = back(k) - ready(k), data(k) = fed(k) - asked(k).
+// Safe to use from several threads.
 class StepClock {
  public:
   // Keeps the newest `capacity` steps.
@@ -47,6 +52,9 @@ class StepClock {
 
   // The step under way does not count: more than a step's work is in it.
   void Restart();
+  // The data of a step are asked for, and are there: moments of the host.
+  void Ask(HostMark mark);
+  void Fed(HostMark mark);
   void Ready(std::shared_ptr<const TimeMark> mark);
   void Back(std::shared_ptr<const TimeMark> mark, double num_samples);
   // The steps since the last call whose times are known by now, oldest first.
@@ -58,6 +66,7 @@ class StepClock {
     std::shared_ptr<const TimeMark> ready;
     std::shared_ptr<const TimeMark> back;
     double num_samples;
+    double data_seconds;
   };
 
   void Resolve();
@@ -66,6 +75,8 @@ class StepClock {
   std::mutex mutex_;
   std::shared_ptr<const TimeMark> last_back_;
   std::shared_ptr<const TimeMark> ready_;
+  std::optional<HostMark> asked_;
+  double data_seconds_ = std::numeric_limits<double>::quiet_NaN();
   std::deque<Step> pending_;
   std::deque<StepTimes> known_;
 };

@@ -1,4 +1,4 @@
-// HvdDbsStepReady and HvdDbsStepBack on CPU and GPU.
+// HvdDbsStepFed on the host, HvdDbsStepReady and HvdDbsStepBack on CPU and GPU.
 #ifdef HVD_DBS_WITH_CUDA
 #define EIGEN_USE_GPU
 #endif
@@ -47,6 +47,15 @@ class StepClockOp : public OpKernel {
   bool on_gpu_;
 };
 
+class StepFedOp : public StepClockOp {
+ public:
+  using StepClockOp::StepClockOp;
+
+  void Compute(OpKernelContext*) override {
+    if (const auto clock = Clock()) clock->Fed(HostMark());
+  }
+};
+
 class StepReadyOp : public StepClockOp {
  public:
   using StepClockOp::StepClockOp;
@@ -69,6 +78,7 @@ class StepBackOp : public StepClockOp {
   }
 };
 
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepFed").Device(tensorflow::DEVICE_CPU), StepFedOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepReady").Device(tensorflow::DEVICE_CPU), StepReadyOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepBack").Device(tensorflow::DEVICE_CPU), StepBackOp);
 #ifdef HVD_DBS_WITH_CUDA

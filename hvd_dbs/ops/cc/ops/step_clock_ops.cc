@@ -1,4 +1,4 @@
-// What HvdDbsStepReady and HvdDbsStepBack look like to TensorFlow.
+// What HvdDbsStepFed, HvdDbsStepReady and HvdDbsStepBack look like to TensorFlow.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -7,6 +7,16 @@ namespace hvd_dbs {
 namespace {
 
 // Stateful, or two in one graph would be taken for the same, or for constants.
+REGISTER_OP("HvdDbsStepFed")
+    .Attr("clock: int")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Notes that the data of a step are there: those it runs after.
+
+clock: Number of the step clock.
+)doc");
+
 REGISTER_OP("HvdDbsStepReady")
     .Output("noted: bool")
     .Attr("clock: int")
