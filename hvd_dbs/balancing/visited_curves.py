@@ -19,6 +19,26 @@ _FULL_HOPE_GAP = 4.0
 
 
 @dataclass(frozen=True)
+class SlowSpells:
+    """How much longer than usual ranks take, in logarithms. All fields have shape `[size]`.
+
+    Attributes:
+        now: As far as is known.
+        before: When plans were decided on that hold now, three rounds ago.
+        past: The most in spells over 20 % that are over; 0 for a rank that has had none.
+    """
+
+    now: NDArray[np.float64]
+    before: NDArray[np.float64]
+    past: NDArray[np.float64]
+
+    @classmethod
+    def none(cls, size: int) -> SlowSpells:
+        """Of ranks that have never been slow."""
+        return cls(np.zeros(size), np.zeros(size), np.zeros(size))
+
+
+@dataclass(frozen=True)
 class VisitedCurves:
     """Straight lines between visited points, a given slope beyond them.
 
@@ -30,6 +50,7 @@ class VisitedCurves:
         unrest: 1 where the last time was far off and waits for another, 2 where the pace is another
             one since the last round, else 0; shape `[size]`.
         usual: The pace of the rank when nothing disturbs it, log t - 0.9 log b, shape `[size]`.
+        spells: When and how much slower than that ranks are.
     """
 
     points: NDArray[np.float64]
@@ -38,6 +59,7 @@ class VisitedCurves:
     spread: NDArray[np.float64]
     unrest: NDArray[np.float64]
     usual: NDArray[np.float64]
+    spells: SlowSpells
 
     @property
     def known(self) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from hvd_dbs.balancing.solvers.chance import (
 )
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish, plan_within
 from hvd_dbs.balancing.solvers.fewest_moves import with_fewest_moves
+from hvd_dbs.balancing.solvers.foresight import foresee, no_foresight
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
@@ -38,11 +39,6 @@ _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
 _ROUNDS_OF_UNREST, _ROUNDS_TO_KNOW_NOISE = 5, 4
-_RISK_WEIGHT, _LEAST_RISK = 0.05, 0.125
-_LASTING = ("unrest", "risk", "slowness")
-_SLOWNESS_RISES, _SLOWNESS_FALLS, _GUARD = 0.05, 0.5, 0.9
-"""A guard holds known slow ranks at that slowness, so what is seen is no less: 0.9 of it lets it
-fall. It falls fast, since a guard costs in each step and a step without one only now and then."""
 
 
 class WorthTheSwitch:
@@ -64,10 +60,8 @@ class WorthTheSwitch:
     rank's pace or the step time turns out another (over 5 %), the machines have changed and the
     gain starts again.
 
-    Where steps keep taking longer than promised (by 13 %), because some rank becomes slow again and
-    again, each rank counts as slower than usual, unless it is slower already: a slow rank needs to
-    be no faster than the next unlucky one. By how much is learnt: nearly as much as steps take
-    longer than with ranks that are all as usual, so no plan changes what it is measured against.
+    Where steps keep taking longer than promised, because some rank becomes slow again and again,
+    ranks count as slower than usual, unless they are slower already (`foresight`).
 
     From 4,096 ranks on, a move leaves all ranks as they are that are not surely late
     (`with_fewest_moves`).
@@ -84,9 +78,8 @@ class WorthTheSwitch:
             "calm": 0,
             "settled_seconds": None,
             "unrest": 0,
-            "risk": 0.0,
-            "slowness": 0.0,
             "promised_seconds": None,
+            **no_foresight(),
             "odd_rank": -1,
         }
 
@@ -120,15 +113,14 @@ class WorthTheSwitch:
         now = _step(curves, problem.current.samples)
         settled = state["settled_seconds"]
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
-            state = {**self.init(), **{name: state[name] for name in _LASTING}}
+            lasting = ("unrest", *no_foresight())
+            state = {**self.init(), **{name: state[name] for name in lasting}}
         spread = 0.0 if visited is None else visited.typical_spread
         at_least = None
         if visited is not None:
             at_least = _surely(visited, seconds, even)
-            usual = visited.usual_log_seconds(problem.current.samples)
-            state = _with_slowness(_with_risk(state, now), float(np.log(now) - np.max(usual)))
-            if state["risk"] > _LEAST_RISK:
-                slowed = np.exp(usual + _GUARD * state["slowness"])
+            state, slowed = foresee(state, visited, problem.current.samples, now)
+            if slowed is not None:
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
                 at_least = None  # Most ranks count as slowed down, however they are doing.
@@ -215,21 +207,6 @@ def _surely(
         return None
     sigmas = _EVEN_SIGMAS + farthest_of(seconds.size) if even else _SURE_SIGMAS
     return np.asarray(seconds / (1 + sigmas * deviations(visited)))
-
-
-def _with_risk(state: SolverState, now: float) -> SolverState:
-    """The state that knows whether the step now is as short as was promised."""
-    if state["promised_seconds"] is None:
-        return state
-    missed = max(0.0, float(np.log(now / state["promised_seconds"])))
-    return {**state, "risk": state["risk"] + _RISK_WEIGHT * (missed - state["risk"])}
-
-
-def _with_slowness(state: SolverState, seen: float) -> SolverState:
-    """The state that knows how much longer, in logarithms, steps take than usual ones at least."""
-    slower = max(0.0, seen) - state["slowness"]
-    weight = _SLOWNESS_RISES if slower > 0 else _SLOWNESS_FALLS
-    return {**state, "slowness": state["slowness"] + weight * slower}
 
 
 def _arrived(visited: VisitedCurves, plan: Plan) -> bool:

@@ -11,7 +11,8 @@ from hvd_dbs.balancing.time_models.change import confirm
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums, rescale
 from hvd_dbs.balancing.time_models.load_warning import no_warnings, read_load
 from hvd_dbs.balancing.time_models.time_model import ModelState
-from hvd_dbs.balancing.visited_curves import VisitedCurves
+from hvd_dbs.balancing.time_models.usual_pace import no_pace, slow_spells, usual_pace
+from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 _FIRST_NOISE, _ROUNDS_OF_FIRST_NOISE = 0.03, 8.0
 """Relative deviation of a single step before anything is known of it, and for how many rounds that
@@ -24,7 +25,6 @@ nor a new batch size to be further from what was expected of it than the second.
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 3.5, 0.02
 _MOST_STEPS, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT, _OTHER_CURVE = 60.0, 3.0, 8.0, 0.15
 _STEPS_AFTER_WARNING = 1.0
-_USUAL_KEEP, _FASTER_WEIGHT, _ORDINARY_WEIGHT, _UNUSUAL = 0.998, 0.3, 0.03, 0.1
 _FIRST_STEP = 0.1
 _ELASTICITY_SIGMA = 0.15
 _TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
@@ -74,7 +74,7 @@ class VisitedPoints:
         if capacity < 2:
             raise ValueError(f"capacity={capacity} must be at least 2 batch sizes.")
         self.capacity = capacity
-        self.record_size = 2 * capacity + 4
+        self.record_size = 2 * capacity + 7
 
     def init(self, num_rows: int) -> ModelState:
         """Nothing visited."""
@@ -89,11 +89,11 @@ class VisitedPoints:
             "noise": np.full(num_rows, _FIRST_NOISE**2),
             "suspect": np.zeros(num_rows),
             "changed": np.zeros(num_rows),
-            "usual": np.full(num_rows, np.nan),
             "slowest": np.zeros(num_rows),
             "drift": np.zeros(num_rows),
             "line": no_sums(num_rows),
             "misses": np.tile([_FIRST_MISS**2, _FIRST_LINE_MISS**2], (num_rows, 1)),
+            **no_pace(num_rows),
             **no_warnings(num_rows),
         }
 
@@ -152,7 +152,7 @@ class VisitedPoints:
         learnt = np.maximum(state["noise"] + weight * (squared - state["noise"]), 1e-10)
 
         pace = np.log(t) - ELASTICITY * np.log(b)
-        usual = _usual(state, pace, steps, usable)
+        usual = usual_pace(state, pace, steps, usable)
         slower = np.where(usable & (~far | changed), pace - usual, 0.0)
         slowest = np.maximum(state["slowest"], slower)
         load = read_load(state, measurement.cpu_load, np.where(usable, surprise, np.nan))
@@ -174,6 +174,7 @@ class VisitedPoints:
             "slowest": slowest,
             "line": state["line"],
             "misses": _misses(state, b, t, usable & seen & (state["current"] != b), here),
+            **slow_spells(state, np.log(scale), steps),
             **load,
         }
         # An outlier counts only where nothing else is known of its batch size.
@@ -205,24 +206,29 @@ class VisitedPoints:
         steps = np.maximum(np.sum(np.where(here, counts, 0.0), axis=1), 1.0)
         spread = np.sqrt(state["noise"] / steps)
         unrest = np.where(state["changed"] > 0, 2.0, (state["suspect"] != 0).astype(np.float64))
-        return np.column_stack([points, times, slope, spread, unrest, state["usual"]])
+        spells = state["slower"][:, -1], state["slower"][:, 0], state["past_slower"]
+        return np.column_stack([points, times, slope, spread, unrest, state["usual"], *spells])
 
     def curves(self, records: NDArray[np.float64]) -> VisitedCurves:
         """The curves through the points."""
         columns = np.ascontiguousarray(records.T)
-        points, times = np.split(columns[:-4], 2)
+        points, times = np.split(columns[:-7], 2)
         # Places that no rank has filled would only cost time.
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, times = points[:filled], times[:filled]
-        return VisitedCurves(points, times, *columns[-4:])
+        slope, spread, unrest, usual, *spells = columns[-7:]
+        return VisitedCurves(points, times, slope, spread, unrest, usual, SlowSpells(*spells))
 
 
 def _warned(state: ModelState) -> ModelState:
     """The state of ranks that are taken to be slower from now on, because their load says so."""
     heeded, scale = state["warned"] > 0, np.exp(state["warned"])
     most = np.where(heeded, _STEPS_AFTER_WARNING, np.inf)
+    slower = state["slower"].copy()
+    slower[:, -1] += np.where(heeded, state["warned"], 0.0)
     return {
         **state,
+        "slower": slower,
         "seconds": state["seconds"] * scale[:, np.newaxis],
         "num_steps": np.minimum(state["num_steps"], most[:, np.newaxis]),
         "suspect": np.where(heeded, 0.0, state["suspect"]),
@@ -240,25 +246,6 @@ def _believed_noise(state: ModelState) -> NDArray[np.float64]:
     seen, rounds = state["noise"], state["num_rounds"]
     mixed = _ROUNDS_OF_FIRST_NOISE * _FIRST_NOISE**2 + rounds * seen
     return np.asarray(np.maximum(seen, mixed / (_ROUNDS_OF_FIRST_NOISE + rounds)))
-
-
-def _usual(
-    state: ModelState,
-    pace: NDArray[np.float64],
-    steps: NDArray[np.float64],
-    usable: NDArray[np.bool_],
-) -> NDArray[np.float64]:
-    """The pace of ranks that nothing disturbs, log t - 0.9 log b, shape `[rows]`.
-
-    The mean over rounds that noise alone sets apart from it. A much slower round counts little,
-    since it will pass, and a much faster one a lot: so the rounds before it were disturbed.
-    """
-    off = pace - state["usual"]
-    ordinary = np.abs(off) < np.maximum(_FAR_SIGMAS * np.sqrt(state["noise"] / steps), _UNUSUAL)
-    unusual = np.where(off < 0, _FASTER_WEIGHT, 1.0 - _USUAL_KEEP**steps)
-    weight = np.where(ordinary, _ORDINARY_WEIGHT, unusual)
-    moved = np.where(np.isfinite(state["usual"]), state["usual"] + weight * off, pace)
-    return np.where(usable & np.isfinite(pace), moved, state["usual"])
 
 
 def _new_point_surprise(

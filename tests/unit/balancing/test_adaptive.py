@@ -21,7 +21,7 @@ from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.chance import plainly_unequal
 from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
-from hvd_dbs.balancing.visited_curves import VisitedCurves
+from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 
 def cold_runs(cases, setting=None):
@@ -131,6 +131,7 @@ def with_a_slow_rank():
         spread=np.full(40, 0.001),
         unrest=np.zeros(40),
         usual=np.full(40, np.log(0.032) - ELASTICITY * np.log(32)),
+        spells=SlowSpells.none(40),
     )
 
 
@@ -180,7 +181,8 @@ def test_one_odd_rank_among_many_equal_ones_has_to_be_odd_twice():
     times[0], times[0, 3] = 0.032, 0.060
     points = np.array([[32.0] * 40, [np.nan] * 40])
     none = np.zeros(40)
-    curves = VisitedCurves(points, times, np.full(40, 0.001), none + 0.001, none, none)
+    spells = SlowSpells.none(40)
+    curves = VisitedCurves(points, times, np.full(40, 0.001), none + 0.001, none, none, spells)
     problem = Problem(32 * 40, Bounds.of(40, 1), Plan((32,) * 40))
     solver = WorthTheSwitch()
     once, state = solver.solve({**solver.init(), "calm": 9}, problem, curves)
@@ -238,6 +240,7 @@ class TestWorthTheSwitch:
             spread=np.zeros(len(current)),
             unrest=np.zeros(len(current)),
             usual=np.zeros(len(current)),
+            spells=SlowSpells.none(len(current)),
         )
         total = sum(current)
         solver = WorthTheSwitch()
@@ -271,9 +274,11 @@ def test_plainly_unequal_is_told_from_what_noise_is_known_to_be():
     """A rank in eight is 30 % slower: plain after two steps with 3 % noise, not with 8 %."""
     relative = np.where(np.arange(16) % 8 == 0, 1.3, 1.0)
     points = np.full((2, 16), 32.0)
-    none = np.zeros(16)
+    none, spells = np.zeros(16), SlowSpells.none(16)
     plain = [
-        plainly_unequal(VisitedCurves(points, points, none, none + spread, none, none), relative)
+        plainly_unequal(
+            VisitedCurves(points, points, none, none + spread, none, none, spells), relative
+        )
         for spread in (0.03 / 2**0.5, 0.08 / 2**0.5)
     ]
     assert plain == [True, False]

@@ -16,7 +16,7 @@ from hvd_dbs.balancing.solvers.equal_finish import EqualFinish, equal_finish, pl
 from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
-from hvd_dbs.balancing.visited_curves import VisitedCurves
+from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 
 def even(total, size, **bounds):
@@ -164,7 +164,8 @@ class TestEqualFinish:
             points = np.sort(points, axis=0)
             times = np.sort(rng.uniform(1, 9, (4, 5)), axis=0) * rng.uniform(0.8, 1.2, (4, 5))
             none = np.zeros(5)
-            visited = VisitedCurves(points, times, rng.uniform(0.05, 0.2, 5), none, none, none)
+            slope, spells = rng.uniform(0.05, 0.2, 5), SlowSpells.none(5)
+            visited = VisitedCurves(points, times, slope, none, none, none, spells)
             curves = visited.hopeful(0.1)
             table = np.stack([curves.seconds(np.full(5, float(b))) for b in range(301)], axis=1)
             problem = even(300, 5, minimum=1, maximum=300)

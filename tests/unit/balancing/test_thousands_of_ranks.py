@@ -13,7 +13,7 @@ from hvd_dbs.balancing.solvers.chance import equal_by_chance
 from hvd_dbs.balancing.solvers.fewest_moves import with_fewest_moves
 from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
-from hvd_dbs.balancing.visited_curves import VisitedCurves
+from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 
 def curves_at(points, times, spread=0.01):
@@ -27,6 +27,7 @@ def curves_at(points, times, spread=0.01):
         spread=np.full(size, spread),
         unrest=np.zeros(size),
         usual=np.log(times) - 0.9 * np.log(points),
+        spells=SlowSpells.none(size),
     )
 
 

@@ -1,0 +1,103 @@
+"""How slow ranks are expected to be, some of which become slower than usual again and again."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.solvers.solver import SolverState
+from hvd_dbs.balancing.visited_curves import VisitedCurves
+
+_LEVELS = (0.0, 0.5, 0.75, 1.0)
+_LOSS_WEIGHT, _BETTER, _LEAST_BETTER = 0.02, 0.9, 0.01
+_SPELL_RISES, _SPELL_FALLS = 0.1, 0.01
+_RISK_WEIGHT, _LEAST_RISK = 0.05, 0.125
+_SLOWNESS_RISES, _SLOWNESS_FALLS, _GUARD = 0.05, 0.5, 0.9
+"""A guard holds known slow ranks at that slowness, so what is seen is no less: 0.9 of it lets it
+fall. It falls fast, since a guard costs in each step and a step without one only now and then."""
+
+
+def no_foresight() -> SolverState:
+    """Nothing has happened that could happen again."""
+    return {"risk": 0.0, "slowness": 0.0, "spell": 0.0, "losses": [0.0] * len(_LEVELS)}
+
+
+def foresee(
+    state: SolverState, visited: VisitedCurves, batch_sizes: NDArray[np.float64], now: float
+) -> tuple[SolverState, NDArray[np.float64] | None]:
+    """What ranks are to be planned with that may become slower before the plan holds.
+
+    A plan comes a few steps after what it answers, so where ranks become slow every few steps
+    there is always one that keeps all others waiting. Who is taken to be slow beforehand has less
+    to do and does not; that costs some speed in each step. There are two ways:
+
+    - *Ranks that have been slow before* are taken to be as slow as ranks are in such spells, or by
+      1/2 or 3/4 of that. Whether one of these pays is known from the past: each round tells how
+      long its step would have been had the plan in force been made so, against one made by what
+      ranks took at the time. The best by the mean over 50 rounds or so is chosen, if it would have
+      lost a tenth less, and 1 % of the time.
+    - *All ranks*, where that does not pay and steps take 13 % longer than promised on average.
+      By how much is learnt: nearly as much as steps take longer than with ranks that are all as
+      usual, so no plan changes what it is measured against.
+
+    Args:
+        state: What `no_foresight` names, and "promised_seconds", what the plan in force promised.
+        visited: What is known of the ranks.
+        batch_sizes: The plan in force, shape `[size]`.
+        now: Seconds of a step with it.
+
+    Returns:
+        The state, and the seconds that ranks are to be taken to need at least, shape `[size]`;
+        None for what they need now.
+    """
+    usual = visited.usual_log_seconds(batch_sizes)
+    state = _with_losses(state, visited)
+    state = _with_slowness(_with_risk(state, now), float(np.log(now) - np.max(usual)))
+    losses = state["losses"]
+    best = int(np.argmin(losses))
+    if losses[best] < _BETTER * losses[0] - _LEAST_BETTER:
+        expected = np.where(visited.spells.past > 0, _LEVELS[best] * state["spell"], 0.0)
+    elif state["risk"] > _LEAST_RISK:
+        expected = np.asarray(_GUARD * state["slowness"])
+    else:
+        return state, None
+    return state, np.exp(usual + expected)
+
+
+def _with_losses(state: SolverState, visited: VisitedCurves) -> SolverState:
+    """The state that knows what steps lose with ranks that were slow taken to be slow.
+
+    In logarithms, against a step of ranks that are never slow: what the latest rank is late by,
+    and what all the others get more to do.
+    """
+    now, before = visited.spells.now, visited.spells.before
+    speeds = np.exp(-visited.usual)
+    had = np.flatnonzero(visited.spells.past > 0)
+    had_not = visited.spells.past <= 0
+    late = float(np.max((now - before)[had_not], initial=0.0))
+    speed = float(np.sum((speeds * np.exp(-before))[had_not]))
+    all_speeds, losses = float(np.sum(speeds)), []
+    for level, loss in zip(_LEVELS, state["losses"], strict=True):
+        expected = np.maximum(before[had], level * state["spell"])
+        latest = max(late, float(np.max(now[had] - expected, initial=0.0)))
+        left = (speed + float(np.sum(speeds[had] * np.exp(-expected)))) / all_speeds
+        losses.append(loss + _LOSS_WEIGHT * (latest - float(np.log(left)) - loss))
+    slowest = float(np.max(now))
+    weight = _SPELL_RISES if slowest > state["spell"] else _SPELL_FALLS
+    spell = state["spell"] + weight * (slowest - state["spell"])
+    return {**state, "losses": losses, "spell": spell}
+
+
+def _with_risk(state: SolverState, now: float) -> SolverState:
+    """The state that knows whether the step now is as short as was promised."""
+    if state["promised_seconds"] is None:
+        return state
+    missed = max(0.0, float(np.log(now / state["promised_seconds"])))
+    return {**state, "risk": state["risk"] + _RISK_WEIGHT * (missed - state["risk"])}
+
+
+def _with_slowness(state: SolverState, seen: float) -> SolverState:
+    """The state that knows how much longer, in logarithms, steps take than usual ones at least."""
+    slower = max(0.0, seen) - state["slowness"]
+    weight = _SLOWNESS_RISES if slower > 0 else _SLOWNESS_FALLS
+    return {**state, "slowness": state["slowness"] + weight * slower}
