@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,28 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import Grid
 
 
+def pick(
+    place: NDArray[np.integer], *parts: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], ...]:
+    """Of each part, shape `[places, size]`, the value at each rank's place; shapes `[size]`."""
+    flat = place.astype(np.intp) * place.size + np.arange(place.size)
+    return tuple(part.ravel().take(flat) for part in parts)
+
+
+def _first_true(rows: NDArray[np.bool_]) -> NDArray[np.int16]:
+    """The first true row of each column, 0 for none, shape `[columns]`; faster than `argmax`."""
+    num_rows = len(rows)
+    from_below = np.arange(num_rows, 0, -1, dtype=np.int16)[:, np.newaxis]
+    return np.asarray((num_rows - np.max(rows * from_below, axis=0)) % num_rows)
+
+
 @dataclass(frozen=True)
 class PiecewiseCurves:
     """t_i(b) = start + slope * (b - first) on the piece first <= b <= last that holds b.
 
     All fields have shape `[pieces, size]`. The pieces of a rank cover each whole number of
-    samples from 0 on; a piece with first > last is empty, and where two overlap the first counts.
+    samples from 0 on. A piece is empty where first <= last does not hold, as for NaN; where two
+    overlap the first counts.
 
     Attributes:
         first: Fewest samples of the piece.
@@ -31,36 +47,25 @@ class PiecewiseCurves:
 
     def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Busy seconds of each rank at its own batch size; shapes `[size]`."""
-        piece = np.argmax((self.first <= batch_sizes) & (batch_sizes <= self.last), axis=0)
-        rows = np.arange(len(batch_sizes))
-        into = batch_sizes - self.first[piece, rows]
-        return np.asarray(self.start[piece, rows] + self.slope[piece, rows] * into)
+        inside = (self.first <= batch_sizes) & (batch_sizes <= self.last)
+        first, start, slope = pick(_first_true(inside), self.first, self.start, self.slope)
+        return start + slope * (batch_sizes - first)
 
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which ranks' curves can be used, shape `[size]`."""
-        empty = self.first > self.last
+        empty = ~(self.first <= self.last)
         fine = (self.start > 0) & np.isfinite(self.start) & (self.slope >= 0)
         return np.asarray(np.all(empty | fine, axis=0))
 
     def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
         """The most units of the grid that each rank finishes by the deadline, `[size]`."""
-        return self._units(_reach(deadline, self.first, self.last, self.start, self.slope), grid)
-
-    def _units(self, reach: NDArray[np.float64], grid: Grid) -> NDArray[np.int64]:
-        """The most units of the grid among those that each piece reaches; overwrites `reach`."""
-        units, first = reach, self.first
-        if grid.multiple_of > 1:
-            units = np.floor(units / grid.multiple_of)
-            first = np.ceil(first / grid.multiple_of)
-        np.minimum(units, grid.high, out=units)
-        units[(units < grid.low) | (units < first)] = -np.inf
-        return np.asarray(np.maximum(units.max(axis=0), grid.low - 1), dtype=np.int64)
+        return self.narrow(deadline, deadline, grid).units_within(deadline, grid)
 
     def take(self, rows: NDArray[np.intp]) -> PiecewiseCurves:
         """The curves of some rows."""
         parts = (self.first, self.last, self.start, self.slope)
-        return PiecewiseCurves(*(part[:, rows] for part in parts))
+        return PiecewiseCurves(*(part.take(rows, axis=1) for part in parts))
 
     def narrow(self, low: float, high: float, grid: Grid) -> NarrowCurves:
         """The same inverse for deadlines from `low` to `high` alone, made to be asked often.
@@ -68,20 +73,15 @@ class PiecewiseCurves:
         Pieces that nobody finishes by `high` cannot matter, and of those that are finished by
         `low` only the longest does. What is left is a piece or two for each rank.
         """
-        parts = (self.first, self.last, self.start, self.slope)
-        matters = (self.start <= high) & (self.first <= self.last)
-        reach = _reach(low, *parts)
-        matters &= reach < self.last
-        size = matters.shape[1]
-        place = np.cumsum(matters, axis=0, dtype=np.int32)
-        chosen = np.flatnonzero(matters)
-        target = (place.ravel()[chosen] - 1) * size + chosen % size
-        moved = []
-        for part, empty in zip(parts, (0.0, -1.0, np.inf, 1.0), strict=True):
-            kept = np.full((int(place[-1].max()), size), empty)
-            kept.ravel()[target] = part.ravel()[chosen]
-            moved.append(kept)
-        return NarrowCurves(self._units(reach, grid), PiecewiseCurves(*moved))
+        most = (grid.high * grid.multiple_of).astype(np.float64)
+        last = np.minimum(self.last, most)
+        begun = np.flatnonzero((self.start <= high) & (self.first <= last))
+        parts = (self.first, last, self.start, self.slope)
+        pieces = NarrowCurves(
+            grid.low - 1, begun % grid.low.size, *(part.ravel().take(begun) for part in parts)
+        )
+        reach = pieces.reach(low, grid.multiple_of)
+        return replace(pieces, least=pieces.longest(reach)).of(np.flatnonzero(reach < pieces.last))
 
 
 @dataclass(frozen=True)
@@ -90,36 +90,60 @@ class NarrowCurves:
 
     Attributes:
         least: Units finished at any of these deadlines, shape `[size]`.
-        pieces: What may add to them.
+        rank: Whose each piece is, shape `[pieces]`.
+        first: As of `PiecewiseCurves`, shape `[pieces]`; likewise those that follow.
+        last: No more than the grid allows.
+        start: Seconds.
+        slope: Seconds a sample.
     """
 
     least: NDArray[np.int64]
-    pieces: PiecewiseCurves
+    rank: NDArray[np.intp]
+    first: NDArray[np.float64]
+    last: NDArray[np.float64]
+    start: NDArray[np.float64]
+    slope: NDArray[np.float64]
 
     def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
         """The most units of the grid that each rank finishes by the deadline, `[size]`."""
-        if not len(self.pieces.first):
-            return self.least
-        return np.maximum(self.least, self.pieces.units_within(deadline, grid))
+        return self.longest(self.reach(deadline, grid.multiple_of))
+
+    def longest(self, reach: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The most units of each rank, shape `[size]`, given those of the pieces."""
+        units = self.least.astype(np.float64)
+        np.maximum.at(units, self.rank, reach)
+        return units.astype(np.int64)
+
+    def reach(self, deadline: float, multiple_of: int) -> NDArray[np.float64]:
+        """The most units of each piece by the deadline, shape `[pieces]`; -1 where there are none.
+
+        Args:
+            deadline: Seconds.
+            multiple_of: Samples in a unit.
+        """
+        reach = deadline - self.start
+        late = reach < 0
+        reach /= self.slope
+        reach += 1e-9
+        np.floor(reach, out=reach)
+        reach += self.first
+        np.minimum(reach, self.last, out=reach)
+        if multiple_of > 1:
+            reach = np.floor(reach / multiple_of)
+            late |= reach * multiple_of < self.first
+        reach[late] = -1.0
+        return reach
 
     def take(self, rows: NDArray[np.intp]) -> NarrowCurves:
         """The curves of some rows."""
-        return NarrowCurves(self.least[rows], self.pieces.take(rows))
+        place = np.full(self.least.size, -1)
+        place[rows] = np.arange(rows.size)
+        rank = place[self.rank]
+        return replace(self, least=self.least[rows], rank=rank).of(np.flatnonzero(rank >= 0))
 
-
-def _reach(
-    deadline: float,
-    first: NDArray[np.float64],
-    last: NDArray[np.float64],
-    start: NDArray[np.float64],
-    slope: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """The most samples of each piece by the deadline; below `first` where there are none."""
-    reach = deadline - start
-    late = ~(reach >= 0)  # Pieces that do not exist have no start.
-    reach /= slope
-    reach += 1e-9
-    np.floor(reach, out=reach)
-    reach += first
-    reach[late] = -1.0
-    return np.asarray(np.minimum(reach, last, out=reach))
+    def of(self, pieces: NDArray[np.intp]) -> NarrowCurves:
+        """The curves with some of the pieces."""
+        parts = (self.first, self.last, self.start, self.slope)
+        return NarrowCurves(
+            self.least, self.rank.take(pieces), *(part.take(pieces) for part in parts)
+        )

@@ -34,13 +34,24 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.batch_sizes:
             raise ValueError("A plan needs at least one rank.")
-        if min(self.batch_sizes) < 0:
+        if self.samples.min() < 0:
             rank = next(rank for rank, samples in enumerate(self.batch_sizes) if samples < 0)
             raise ValueError(
                 f"batch_size={self.batch_sizes[rank]} of rank {rank} must not be negative."
             )
         if self.global_batch_size == 0:
             raise ValueError("A plan needs at least one sample a step.")
+
+    @classmethod
+    def of(cls, batch_sizes: NDArray[np.int64]) -> Plan:
+        """The plan with these batch sizes, shape `[size]`.
+
+        For thousands of ranks: a tuple takes long to become the array `samples`.
+        """
+        plan = object.__new__(cls)
+        vars(plan).update(batch_sizes=tuple(batch_sizes.tolist()), samples=_locked(batch_sizes))
+        plan.__post_init__()
+        return plan
 
     @classmethod
     def proportional(
@@ -74,9 +85,7 @@ class Plan:
     @cached_property
     def samples(self) -> NDArray[np.float64]:
         """The batch sizes as an array that cannot be written to, shape `[size]`."""
-        samples = np.asarray(self.batch_sizes, dtype=np.float64)
-        samples.flags.writeable = False
-        return samples
+        return _locked(self.batch_sizes)
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -89,6 +98,12 @@ class Plan:
         if len(sizes) > 16:
             sizes = [*sizes[:8], "...", *sizes[-4:]]
         return f"[{', '.join(sizes)}]"
+
+
+def _locked(batch_sizes: tuple[int, ...] | NDArray[np.int64]) -> NDArray[np.float64]:
+    samples = np.array(batch_sizes, dtype=np.float64)
+    samples.flags.writeable = False
+    return samples
 
 
 @dataclass(frozen=True)

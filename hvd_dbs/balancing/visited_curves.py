@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
-from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
+from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves, pick
 
 _FLAT = 1e-30
 _LEAST_ELASTICITY = 0.2
@@ -87,12 +87,13 @@ class VisitedCurves:
         return known[1]
 
     def _seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        ranks = np.arange(len(batch_sizes))
-        above = np.sum(self.points <= batch_sizes, axis=0)
+        # In 64 bits, counting takes several times as long.
+        above = np.sum(self.points <= batch_sizes, axis=0, dtype=np.int16)
         left, right = np.maximum(above - 1, 0), np.minimum(above, self._final)
-        x, y = self.points[left, ranks], self.times[left, ranks]
-        gap = self.points[right, ranks] - x
-        inner = (self.times[right, ranks] - y) / np.where(gap > 0, gap, 1.0)
+        x, y = pick(left, self.points, self.times)
+        end, end_time = pick(right, self.points, self.times)
+        gap = end - x
+        inner = (end_time - y) / np.where(gap > 0, gap, 1.0)
         outer = np.where(above == 0, self._first_slope, self.slope)
         # What lies between a slow point and a faster larger one is taken to be as slow.
         slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
@@ -116,9 +117,10 @@ class VisitedCurves:
         """
         b = np.maximum(batch_sizes, 1.0)
         counted = slowed > self.seconds(batch_sizes)
-        points, times = self.points.copy(), self.times.copy()
-        points[:, counted], times[:, counted] = np.nan, np.nan
-        points[0, counted], times[0, counted] = b[counted], slowed[counted]
+        points = np.where(counted, np.nan, self.points)
+        times = np.where(counted, np.nan, self.times)
+        points[0] = np.where(counted, b, points[0])
+        times[0] = np.where(counted, slowed, times[0])
         slope = np.where(counted, ELASTICITY * slowed / b, self.slope)
         return replace(self, points=points, times=times, slope=slope)
 
@@ -129,25 +131,18 @@ class VisitedCurves:
             growth: Batch sizes beyond this many times the largest visited one are not asked for,
                 where more than one was visited; inf for no such limit.
         """
-        points, times = self.points, self.times
-        is_point = np.isfinite(points)
-        ends = np.vstack([points[1:], np.full_like(points[:1], np.nan)])
-        rise = np.vstack([times[1:], times[:1]]) - times
-        inner = np.isfinite(ends)
-        open_end = np.full_like(points, np.inf)
-        if np.isfinite(growth):
-            limit = np.ceil(growth * points) + 1
-            open_end = np.where(np.isfinite(points[1]), limit, np.inf)
-        far = np.where(inner, ends - 1, open_end)
-        slope = np.where(inner, np.maximum(rise / (ends - points), _FLAT), self.slope)
-        first_slope = self._first_slope
-        origin = np.maximum(times[0] - first_slope * points[0], _FLAT)
-        return PiecewiseCurves(
-            first=np.vstack([np.zeros_like(origin), np.where(is_point, points, np.inf)]),
-            last=np.vstack([points[0] - 1, np.where(is_point, far, -np.inf)]),
-            start=np.vstack([origin, times]),
-            slope=np.vstack([first_slope, slope]),
-        )
+        points, size = self.points, self.points.shape[1]
+        first, last, start, slope = np.empty((4, len(points) + 1, size))
+        first[0], last[0], slope[0] = 0.0, points[0] - 1, self._first_slope
+        start[0] = np.maximum(self.times[0] - self._first_slope * points[0], _FLAT)
+        first[1:], start[1:] = points, self.times
+        last[1:-1], last[-1] = points[1:] - 1, np.nan
+        slope[1:-1] = np.maximum(np.diff(self.times, axis=0) / np.diff(points, axis=0), _FLAT)
+        slope[-1] = np.nan
+        beyond = self._final + 1, np.arange(size)
+        limit = np.where(np.isfinite(points[1]), np.ceil(growth * first[beyond]) + 1, np.inf)
+        last[beyond], slope[beyond] = limit, self.slope
+        return PiecewiseCurves(first, last, start, slope)
 
     def hopeful(self, optimism: float) -> PiecewiseCurves:
         """As expected, but points not visited are taken to be faster by `optimism`.
@@ -199,9 +194,10 @@ class VisitedCurves:
         return {}
 
     @cached_property
-    def _final(self) -> NDArray[np.intp]:
+    def _final(self) -> NDArray[np.int16]:
         """Where each rank's largest point is, shape `[size]`."""
-        return np.asarray(np.maximum(np.sum(np.isfinite(self.points), axis=0) - 1, 0))
+        num_points = np.sum(np.isfinite(self.points), axis=0, dtype=np.int16)
+        return np.asarray(np.maximum(num_points - 1, 0))
 
     @cached_property
     def _first_slope(self) -> NDArray[np.float64]:

@@ -115,7 +115,7 @@ def plan_within(
     found = give_back(curves, grid, caps, total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
         found = reach_sum(curves, grid, total, (bracket.low, np.inf))
-    return None if found is None else Plan(tuple((found * unit).tolist()))
+    return None if found is None else Plan.of(found * unit)
 
 
 def _likely(
@@ -139,7 +139,7 @@ def _allowed(problem: Problem) -> Plan:
     low, high = problem.bounds.in_units(problem.global_batch_size)
     units = np.clip(np.asarray(problem.current.batch_sizes) // unit, low, high)
     if units.sum() * unit == problem.global_batch_size:
-        return Plan(tuple((units * unit).tolist()))
+        return Plan.of(units * unit)
     return problem.apportion(np.maximum(units, 1))
 
 

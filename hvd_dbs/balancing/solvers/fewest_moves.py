@@ -54,4 +54,4 @@ def with_fewest_moves(
     if found is None:
         return best
     kept[takers] = found * unit
-    return Plan(tuple(kept.astype(np.int64).tolist()))
+    return Plan.of(kept.astype(np.int64))

@@ -97,9 +97,9 @@ class WorthTheSwitch:
             odd_rank = int(np.argmax(np.abs(relative - 1.0)))
             # Among many ranks some step is always odd by accident: the same rank has to be twice.
             even = bool(np.ptp(problem.current.samples) == 0)
-            new = odd_rank != state["odd_rank"] and not plainly_unequal(visited, relative)
+            new = even and many and odd_rank != state["odd_rank"]
             state = {**state, "odd_rank": odd_rank}
-            if nothing or (even and not tries and new):
+            if nothing or (new and not plainly_unequal(visited, relative)):
                 calm = state["calm"] + 1
                 reason = (
                     f"step {1000 * np.max(seconds):.1f} ms; no rank differs more than noise does"
@@ -115,7 +115,6 @@ class WorthTheSwitch:
         if settled is not None and abs(now - settled) > _NEW_PACE * settled:
             lasting = ("unrest", *no_foresight())
             state = {**self.init(), **{name: state[name] for name in lasting}}
-        spread = 0.0 if visited is None else visited.typical_spread
         at_least = None
         if visited is not None:
             at_least = _surely(visited, seconds, even)
@@ -126,9 +125,9 @@ class WorthTheSwitch:
                 at_least = None  # Most ranks count as slowed down, however they are doing.
         gain = _GAIN * (1 + _GAIN_GROWTH * state["changes"])
         gain += _CALM_GAIN * min(state["calm"], _MOST_CALM)
-        if state["changes"] == 0:
+        if visited is not None and state["changes"] == 0:
             # The slowest of many equal ranks is slow by chance.
-            gain += _NOISE_GAIN * farthest_of(problem.current.size) * spread
+            gain += _NOISE_GAIN * farthest_of(problem.current.size) * visited.typical_spread
         if bool(np.ptp(problem.current.samples) == 0):
             gain = max(gain, _EVEN_GAIN)
         target = now * (1 - gain)

@@ -120,6 +120,17 @@ class TestPlan:
         with pytest.raises(ValueError, match="read-only"):
             one.samples[0] = 7
 
+    def test_made_of_an_array(self):
+        batch_sizes = np.array([1, 3])
+        plan = Plan.of(batch_sizes)
+        batch_sizes[0] = 7
+        assert plan == Plan((1, 3)) and plan.samples.tolist() == [1.0, 3.0]
+        assert all(type(samples) is int for samples in plan.batch_sizes)
+        with pytest.raises(ValueError, match="read-only"):
+            plan.samples[0] = 7
+        with pytest.raises(ValueError, match="rank 1 must not be negative"):
+            Plan.of(np.array([1, -1]))
+
     def test_long_plans_are_cut(self):
         assert str(Plan((1,) * 99)).count("1") == 12 and str(Plan((1, 2))) == "[1, 2]"
 
