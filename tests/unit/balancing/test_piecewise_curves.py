@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing.curves import Grid
-from hvd_dbs.balancing.visited_curves import VisitedCurves
+from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 SIZE, MOST = 30, 60
 
@@ -18,8 +18,8 @@ def curves_with_teeth(rng: np.random.Generator) -> VisitedCurves:
         visited = np.sort(rng.choice(np.arange(1, 50), rng.integers(1, 6), replace=False))
         points[: visited.size, rank] = visited
         times[: visited.size, rank] = (5 + visited) * rng.uniform(0.6, 1.6, visited.size)
-    none = np.zeros(SIZE)
-    return VisitedCurves(points, times, rng.uniform(0.2, 2.0, SIZE), none, none, none)
+    none, spells = np.zeros(SIZE), SlowSpells.none(SIZE)
+    return VisitedCurves(points, times, rng.uniform(0.2, 2.0, SIZE), none, none, none, spells)
 
 
 @pytest.mark.parametrize("multiple_of", [1, 4])
@@ -64,7 +64,7 @@ def by_trying(seconds, deadline: float, grid: Grid) -> np.ndarray:
 def test_a_growth_limit_ends_the_last_piece_where_more_than_one_point_was_visited():
     points = np.array([[10.0, 10.0], [20.0, np.nan]])
     one = np.ones(2)
-    visited = VisitedCurves(points, 1.0 * points, one, one, one, one)
+    visited = VisitedCurves(points, 1.0 * points, one, one, one, one, SlowSpells.none(2))
     grid = Grid(np.zeros(2, dtype=np.int64), np.full(2, 1000))
     assert visited.expected(1.3).units_within(500.0, grid).tolist() == [27, 500]
     assert visited.expected().units_within(500.0, grid).tolist() == [500, 500]
