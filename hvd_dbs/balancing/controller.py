@@ -19,7 +19,7 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _LOGGER = logging.getLogger(__name__)
 
-FIRST_ROUND_STEPS = 3
+FIRST_ROUND_STEPS = 2
 """Steps of the first round where decisions say when the next one is due."""
 
 MOST_SPEED_RATIO = 1e5

@@ -193,7 +193,7 @@ def test_one_odd_rank_among_many_equal_ones_has_to_be_odd_twice():
 def test_asks_often_while_plans_change_and_rarely_when_calm():
     rng = np.random.default_rng(3)
     controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
-    assert controller.steps_to_next == 3
+    assert controller.steps_to_next == 2
     trained(np.array([1.0, 1.0, 2.0, 2.0]), 10, controller, rng)
     moving = controller.steps_to_next
     trained(np.array([1.0, 1.0, 2.0, 2.0]), 150, controller, rng)
