@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.curves import Grid
+from hvd_dbs.balancing.curves import AffineCurves, Grid
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.solvers.surplus import give_back
@@ -20,6 +20,10 @@ def with_fewest_moves(
     only look fast get more samples and are the next to be late. Here, ranks that finish by the
     best plan's deadline, or might if noise has made them look slow, keep their samples. What the
     late ranks give goes to those that have the most time left, as evenly as the deadline allows.
+
+    A rank that gets more is taken to need more time in proportion, whatever its curve says beyond
+    the batch size in use: where paces drift, points there are of an old pace, and of thousands of
+    curves some look flat. Those few would get nearly all, and be late.
 
     Args:
         problem: The sum, the bounds, the plan in force.
@@ -48,9 +52,13 @@ def with_fewest_moves(
     takers = np.flatnonzero(~late & (wanted > current))
     low, high = (samples[takers].astype(np.int64) // unit for samples in (current, wanted))
     total = (problem.global_batch_size - int(kept.sum())) // unit + int(low.sum())
+    pace = curves.seconds(current)[takers] / np.maximum(current[takers], unit)
+    # To the nearest unit: among equal ranks with few samples, one more is what there is to give.
+    caps = np.clip(np.rint(deadline / pace / unit), low, high).astype(np.int64)
     found = None
-    if total >= low.sum():
-        found = give_back(curves.take(takers), Grid(low, high, unit), high, total, deadline)
+    if low.sum() <= total <= caps.sum():
+        in_proportion = AffineCurves(fixed=np.zeros(takers.size), per_sample=pace)
+        found = give_back(in_proportion, Grid(low, caps, unit), caps, total, np.inf)
     if found is None:
         return best
     kept[takers] = found * unit

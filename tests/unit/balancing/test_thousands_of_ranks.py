@@ -73,6 +73,20 @@ def test_what_late_ranks_give_goes_to_those_with_most_time_left():
     assert with_fewest_moves(problem, curves, best, now) == best
 
 
+def test_a_rank_that_gets_more_is_not_believed_to_need_hardly_more_time():
+    # Beyond 30 samples rank 0 looks flat: its points are of two paces.
+    curves = PiecewiseCurves(
+        first=np.array([[0.0] * 4, [30.0, np.inf, np.inf, np.inf]]),
+        last=np.array([[29.0, np.inf, np.inf, np.inf], [np.inf, -np.inf, -np.inf, -np.inf]]),
+        start=np.array([[0.0] * 4, [30.0, 0.0, 0.0, 0.0]]),
+        slope=np.array([[1.0, 1.0, 1.05, 1.9], [0.01, 1.0, 1.0, 1.0]]),
+    )
+    problem, best = Problem(120, Bounds.of(4), Plan((30, 30, 34, 26))), Plan((44, 34, 24, 18))
+    at_least = curves.seconds(problem.current.samples) / 1.1
+    plan = with_fewest_moves(problem, curves, best, at_least)
+    assert plan.batch_sizes == (34, 34, 34, 18)  # By the curve alone rank 0 would get all 8.
+
+
 def test_the_best_plan_stands_where_nobody_takes_what_is_missing():
     # Rank 0 is late with few samples and would take more: teeth.
     teeth = PiecewiseCurves(
