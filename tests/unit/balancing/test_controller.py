@@ -95,7 +95,7 @@ def test_load_changes_nothing_unless_all_fits():
 
 
 @pytest.mark.parametrize(
-    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 3), ("continuous", 3), (None, None)]
+    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 2), ("continuous", 2), (None, None)]
 )
 def test_steps_to_the_next_decision(every, due):
     controller = controller_of(strategies.resolve("dbs", every))
