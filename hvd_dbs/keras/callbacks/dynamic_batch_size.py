@@ -77,7 +77,10 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._num_steps = self._loop.num_steps_in_epoch
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Remembers metrics and statistics before a step in which this rank only fills in."""
+        """Remembers metrics and statistics before a step in which this rank only fills in.
+
+        Also when training asks for the data of the step.
+        """
         is_last = batch == self._num_steps - 1
         if is_last and self._loop.samples_in_step(batch) == 0:
             variables = self.model.non_trainable_variables + self.model.metrics_variables
