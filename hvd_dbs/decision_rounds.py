@@ -183,7 +183,9 @@ class DecisionRounds:
         self._steps_to_next = agreed.steps_to_next or 1
         if agreed.steps_ahead != self.steps_ahead and self._collective.rank == 0:
             _LOGGER.info(
-                "data are prepared %d steps ahead, no more %d", agreed.steps_ahead, self.steps_ahead
+                "data are prepared %d steps ahead instead of %d",
+                agreed.steps_ahead,
+                self.steps_ahead,
             )
         self.steps_ahead = agreed.steps_ahead
         if self._is_news and self._leaves_cadence and not agreed.decision.changed:

@@ -76,7 +76,10 @@ class TrainingLoop:
 
     @property
     def steps_ahead(self) -> int:
-        """Steps behind the one under way whose data are prepared, where plans change in epochs."""
+        """Steps behind the one under way whose data are prepared, where plans change in mid-epoch.
+
+        Between two trainings those of the last one.
+        """
         return self._rounds.steps_ahead
 
     @property
@@ -164,6 +167,14 @@ class TrainingLoop:
         self._shares.begin_epoch(self._stage, self.num_steps_in_epoch, batch_sizes)
         self._shares.tell(0, self._ahead)
 
+    def begin_steps(self) -> None:
+        """The data of the next step are about to be asked for.
+
+        Who does not say so has them asked for at the end of the step before.
+        """
+        if self._rounds.are_within_epochs:
+            self.clock.ask()
+
     def end_steps(self, steps_done: int) -> None:
         """So many steps of the epoch are over. Collective where a round is over too."""
         before = self._steps_done
@@ -178,7 +189,7 @@ class TrainingLoop:
             )
             self._stage.settle(steps_done + self._ahead)
         self._shares.tell(self._steps_done, self._ahead)
-        self.clock.ask()
+        self.begin_steps()
 
     def end_epoch(self) -> None:
         """An epoch is over. Collective where its end is that of a round."""

@@ -16,7 +16,7 @@ _WAITING, _LEAST_WAITING = 0.03, 1e-3
 _LEAST_JUDGED, _BATCHES_JUDGED = 12, 3
 """Waits are judged over so many steps, and over all batches under way so many times: those that
 are prepared together are late together, once for all of them."""
-_HELPED = 0.75
+_HELPED, _LONGEST = 0.75, 5.0
 _PATIENCE, _MORE_PATIENCE = 200, 2
 
 
@@ -33,8 +33,8 @@ class StepsAhead:
 
     Where that does not shorten the waiting by a quarter, it is not for want of prepared steps, but
     of a faster pipeline, or it is what a step takes to begin: it is taken back, and only what comes
-    on top of it counts from then on. One step less is tried after 200 steps that have not waited;
-    after twice as many each time that this was too few.
+    on top of it counts from then on, until steps wait less again. One step less is tried after 200
+    steps that have not waited; after twice as many each time that this was too few.
 
     Rule and thresholds are ours.
 
@@ -88,23 +88,27 @@ class StepsAhead:
         waits = (*self.waits, *list(pairs)[self.to_skip :])
         to_skip = max(0, self.to_skip - int(known.sum()))
         heard = replace(self, is_seen=True, waits=waits, to_skip=to_skip)
-        judged = max(_LEAST_JUDGED, _BATCHES_JUDGED * (self.wanted + 1))
-        return heard if len(waits) < judged else heard._judged()
+        judged = max(_LEAST_JUDGED, _BATCHES_JUDGED * (in_force + 1))
+        return heard if len(waits) < judged else heard._judged(in_force)
 
-    def _judged(self) -> StepsAhead:
-        waited, step = np.mean(self.waits, axis=0).tolist()
+    def _judged(self, in_force: int) -> StepsAhead:
+        waits, steps = np.array(self.waits).T
+        # A pause says little about the pipeline.
+        too_long = np.maximum(waits - _LONGEST * np.median(steps), 0.0)
+        waited, step = float(np.mean(waits - too_long)), float(np.mean(steps - too_long))
         excess = waited - self.usual_wait
         known = replace(self, before=None, waits=(), quiet_steps=self.quiet_steps + len(self.waits))
         if self.before is not None and excess > _HELPED * self.before[1]:
             return replace(known._changed_to(self.before[0]), usual_wait=waited)
         if excess <= max(_WAITING * step, _LEAST_WAITING):
+            known = replace(known, usual_wait=min(self.usual_wait, waited))
             if known.quiet_steps < self.patience or self.wanted == LEAST:
                 return known
             return replace(known._changed_to(self.wanted - 1), is_trial=True)
-        if self.wanted == MOST:
+        if in_force >= MOST:
             return replace(known, quiet_steps=0)
-        under_way = (self.wanted + 1) * step / max(step - excess, 1e-9)
-        wanted = int(min(max(np.ceil(under_way) - 1, self.wanted + 1), MOST))
+        under_way = (in_force + 1) * step / max(step - excess, 1e-9)
+        wanted = int(min(max(np.ceil(under_way) - 1, in_force + 1), MOST))
         patience = self.patience * (_MORE_PATIENCE if self.is_trial else 1)
         return replace(known._changed_to(wanted), before=(self.wanted, excess), patience=patience)
 

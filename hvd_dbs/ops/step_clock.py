@@ -76,7 +76,10 @@ class StepClock:
         self._recorder.restart()
 
     def ask(self) -> None:
-        """Notes that training is about to ask for the data of a step."""
+        """Notes that training is about to ask for the data of a step.
+
+        Otherwise it asks when the step before is over.
+        """
         self._recorder.ask()
 
     def fed(self, data: Sequence[tf.Tensor]) -> None:
@@ -188,6 +191,7 @@ class _TensorFlowRecorder:
             self._data_seconds.assign(_NEVER)
             self._num_steps.assign_add(1)
             self._back.assign(now)
+            self._asked.assign(now)  # The next step of the same call; else it is asked for later.
 
     def drain(self) -> NDArray[np.float64]:
         num_steps = int(self._num_steps.numpy())

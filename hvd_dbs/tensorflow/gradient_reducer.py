@@ -45,7 +45,7 @@ class GradientReducer:
         clock = self.balancer.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
-            if data := _data_of_step(tf.compat.v1.get_default_graph()):
+            if data := _data_of_step(tf.compat.v1.get_default_graph(), gradients):
                 clock.fed(data)
         num_samples, work = self.balancer.advance_step()
         ready = clock.ready(_present(gradients))
@@ -68,12 +68,16 @@ class GradientReducer:
         return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
 
 
-def _data_of_step(graph: tf.Graph) -> list[tf.Tensor]:
+def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:
     """What a step begins with: what its function is given, or reads from an iterator.
 
     Args:
         graph: The step's, as far as it is traced.
+        gradients: A function that is given these is not the step; then nothing is known.
     """
+    inputs = {id(tensor) for tensor in getattr(graph, "inputs", ())}
+    if any(id(gradient) in inputs for gradient in _present(gradients)):
+        return []
     given = [
         tensor
         for tensor in getattr(graph, "inputs", ())

@@ -14,7 +14,8 @@ def found_in(function, *arguments):
     @tf.function
     def step(*given):
         result = function(*given)
-        names.extend(tensor.op.type for tensor in _data_of_step(tf.compat.v1.get_default_graph()))
+        graph = tf.compat.v1.get_default_graph()
+        names.extend(tensor.op.type for tensor in _data_of_step(graph, [result]))
         return result
 
     step(*arguments)
@@ -31,6 +32,10 @@ def test_what_the_step_is_given():
 def test_what_the_step_reads_itself():
     iterator = iter(tf.data.Dataset.range(5).batch(2))
     assert found_in(lambda: tf.reduce_sum(next(iterator))) == ["IteratorGetNext"]
+
+
+def test_nothing_where_it_is_given_the_gradients():
+    assert found_in(lambda gradient: gradient, tf.constant([1.0])) == []
 
 
 def test_nothing_where_the_data_come_from_elsewhere():

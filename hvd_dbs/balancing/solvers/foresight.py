@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import SolverState
 from hvd_dbs.balancing.visited_curves import VisitedCurves
 
@@ -23,7 +24,7 @@ def no_foresight() -> SolverState:
 
 
 def foresee(
-    state: SolverState, visited: VisitedCurves, batch_sizes: NDArray[np.float64], now: float
+    state: SolverState, visited: VisitedCurves, problem: Problem, now: float
 ) -> tuple[SolverState, NDArray[np.float64] | None]:
     """What ranks are to be planned with that may become slower before the plan holds.
 
@@ -43,28 +44,37 @@ def foresee(
     Args:
         state: What `no_foresight` names, and "promised_seconds", what the plan in force promised.
         visited: What is known of the ranks.
-        batch_sizes: The plan in force, shape `[size]`.
+        problem: The plan in force, and its bounds.
         now: Seconds of a step with it.
 
     Returns:
         The state, and the seconds that ranks are to be taken to need at least, shape `[size]`;
-        None for what they need now.
+        None for what they need now. A rank that cannot have fewer samples is taken as it is.
     """
-    usual = visited.usual_log_seconds(batch_sizes)
-    state = _with_losses(state, visited)
+    usual = visited.usual_log_seconds(problem.current.samples)
+    can_give = _can_give(problem)
+    had = (visited.spells.past > 0) & can_give
+    state = _with_losses(state, visited, had)
     state = _with_slowness(_with_risk(state, now), float(np.log(now) - np.max(usual)))
     losses = state["losses"]
     best = int(np.argmin(losses))
     if losses[best] < _BETTER * losses[0] - _LEAST_BETTER:
-        expected = np.where(visited.spells.past > 0, _LEVELS[best] * state["spell"], 0.0)
-    elif state["risk"] > _LEAST_RISK:
-        expected = np.asarray(_GUARD * state["slowness"])
-    else:
-        return state, None
-    return state, np.exp(usual + expected)
+        return state, np.where(had, np.exp(usual + _LEVELS[best] * state["spell"]), 0.0)
+    if state["risk"] > _LEAST_RISK:
+        return state, np.where(can_give, np.exp(usual + _GUARD * state["slowness"]), 0.0)
+    return state, None
 
 
-def _with_losses(state: SolverState, visited: VisitedCurves) -> SolverState:
+def _can_give(problem: Problem) -> NDArray[np.bool_]:
+    """Which ranks could have fewer samples, shape `[size]`."""
+    unit = problem.bounds.multiple_of
+    low, _ = problem.bounds.in_units(problem.global_batch_size)
+    return np.asarray(problem.current.samples >= (low + 1) * unit)
+
+
+def _with_losses(
+    state: SolverState, visited: VisitedCurves, guarded: NDArray[np.bool_]
+) -> SolverState:
     """The state that knows what steps lose with ranks that were slow taken to be slow.
 
     In logarithms, against a step of ranks that are never slow: what the latest rank is late by,
@@ -72,8 +82,7 @@ def _with_losses(state: SolverState, visited: VisitedCurves) -> SolverState:
     """
     now, before = visited.spells.now, visited.spells.before
     speeds = np.exp(-visited.usual)
-    had = np.flatnonzero(visited.spells.past > 0)
-    had_not = visited.spells.past <= 0
+    had, had_not = np.flatnonzero(guarded), ~guarded
     late = float(np.max((now - before)[had_not], initial=0.0))
     speed = float(np.sum((speeds * np.exp(-before))[had_not]))
     all_speeds, losses = float(np.sum(speeds)), []

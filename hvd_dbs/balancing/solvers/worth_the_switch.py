@@ -91,9 +91,9 @@ class WorthTheSwitch:
                 calm = state["calm"] + 1
                 state = {**state, "calm": calm, "settled_seconds": None}
                 return Proposal(problem.current, reason), state
-        now = step_seconds(curves, problem.current)
+        seen = now = step_seconds(curves, problem.current)
         settled = state["settled_seconds"]
-        if settled is not None and abs(now - settled) > _NEW_PACE * settled:
+        if settled is not None and abs(seen - settled) > _NEW_PACE * settled:
             lasting = ("unrest", *no_foresight())
             state = {**self.init(), **{name: state[name] for name in lasting}}
         if visited is None:
@@ -103,7 +103,7 @@ class WorthTheSwitch:
             found = Candidate(best, best_seconds) if best_seconds < now * (1 - gain) else None
         else:
             at_least = _surely(problem, visited)
-            state, slowed = foresee(state, visited, problem.current.samples, now)
+            state, slowed = foresee(state, visited, problem, now)
             if slowed is not None:
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
@@ -113,13 +113,13 @@ class WorthTheSwitch:
         if found is not None:
             return _changed(found, state, curves, now)
         settled = state["settled_seconds"]
-        settled = now if settled is None else settled + _SETTLING * (now - settled)
-        reason = f"step {1000 * now:.1f} ms; no plan promises {gain:.1%} less"
+        settled = seen if settled is None else settled + _SETTLING * (seen - settled)
+        reason = f"step {1000 * seen:.1f} ms; no plan promises {gain:.1%} less"
         return Proposal(problem.current, reason), {
             **state,
             "calm": state["calm"] + 1,
             "settled_seconds": settled,
-            "promised_seconds": step_seconds(curves, problem.current),
+            "promised_seconds": seen,
         }
 
 

@@ -60,7 +60,7 @@ def slow_spells(
     """The other entries after a round.
 
     A slow batch size is no spell: changes are told where a rank has been before. Who becomes
-    faster than ever was slow until then, and what stays becomes usual.
+    faster than ever was slow until then, and what stays becomes usual, and was no spell.
 
     Args:
         state: What `no_pace` names.
@@ -69,7 +69,7 @@ def slow_spells(
     """
     slower = np.maximum(state["slower"][:, -1] + change, 0.0) * _KEEP**steps
     slow, spell = slower > _SLOW, state["spell"]
-    over = ~slow & (spell > 0)
+    over = ~slow & (spell > 0) & (change < 0)
     past = state["past_slower"]
     return {
         "slower": np.column_stack([state["slower"][:, 1:], slower]),

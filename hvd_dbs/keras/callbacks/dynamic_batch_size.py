@@ -79,13 +79,13 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Remembers metrics and statistics before a step in which this rank only fills in.
 
-        Also when training asks for the data of the step.
+        Also tells the balancer that the data of the step are asked for now.
         """
         is_last = batch == self._num_steps - 1
         if is_last and self._loop.samples_in_step(batch) == 0:
             variables = self.model.non_trainable_variables + self.model.metrics_variables
             self._before_filling = [(v.value, tf.identity(v.value)) for v in variables]
-        self._loop.clock.ask()
+        self._loop.begin_steps()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Takes back what samples that do not count have left; ends a round where one is over."""

@@ -111,3 +111,30 @@ def test_where_nobody_sees_the_waiting_three_are_prepared():
 def test_there_is_an_end_to_it():
     _, seen = trained(Training(100.0), 200)
     assert max(seen) == MOST
+
+
+def test_waiting_that_has_passed_is_no_longer_usual():
+    training = Training(0.1, usual=0.5)
+    one, _ = trained(training, 40)
+    assert one.usual_wait > 0.4
+    training.usual = 0.0
+    one, _ = trained(training, 40, one)
+    assert one.usual_wait == 0.0
+    training.batch_seconds = 3.0
+    _, seen = trained(training, 40, one)
+    assert seen[-1] >= 3
+
+
+def test_who_needs_more_than_all_have_says_so():
+    """Seven are in force, for another rank's sake, when this rank's batches take twelve steps."""
+    training, one = Training(12.0), StepsAhead(is_seen=True)
+    waits, steps = training.run(40, 7)
+    for part in range(0, 40, 5):
+        one = one.after(waits[part : part + 5], steps[part : part + 5], 7)
+    assert one.wanted >= 10
+
+
+def test_a_single_pause_does_not_ask_for_many():
+    waits, steps = np.zeros(12), np.ones(12)
+    waits[3], steps[3] = 50.0, 51.0
+    assert StepsAhead().after(waits, steps, LEAST).wanted <= 2

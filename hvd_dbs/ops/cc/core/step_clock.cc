@@ -48,6 +48,9 @@ void StepClock::Back(std::shared_ptr<const TimeMark> mark, double num_samples) {
   }
   ready_ = nullptr;
   data_seconds_ = std::numeric_limits<double>::quiet_NaN();
+  // Where a call runs several steps, nobody says when it asks for the next one's data.
+  const auto* host = dynamic_cast<const HostMark*>(mark.get());
+  asked_ = host == nullptr ? HostMark() : *host;
   last_back_ = std::move(mark);
   Resolve();
 }

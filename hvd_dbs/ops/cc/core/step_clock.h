@@ -52,7 +52,8 @@ class StepClock {
 
   // The step under way does not count: more than a step's work is in it.
   void Restart();
-  // The data of a step are asked for, and are there: moments of the host.
+  // The data of a step are asked for, at the latest when the step before is over, and are there:
+  // moments of the host.
   void Ask(HostMark mark);
   void Fed(HostMark mark);
   void Ready(std::shared_ptr<const TimeMark> mark);
