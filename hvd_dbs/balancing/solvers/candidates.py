@@ -40,13 +40,15 @@ class Search:
 
     Attributes:
         problem: The sum, the bounds, the plan in force.
-        visited: What is known of the ranks.
+        visited: What ranks are taken to need.
+        seen: What they have been seen to need: a guard knows of no visits.
         now: Seconds of a step with the plan in force.
         gain: By which part of `now` a step has to be shorter.
     """
 
     problem: Problem
     visited: VisitedCurves
+    seen: VisitedCurves
     now: float
     gain: float
 
@@ -103,7 +105,7 @@ class Search:
         return Candidate(plan, seconds) if seconds < self.target else None
 
     def _is_new(self, plan: Plan) -> bool:
-        return not np.all(self.visited.visited(plan.samples))
+        return not np.all(self.seen.visited(plan.samples))
 
 
 def step_seconds(curves: TimeCurves, plan: Plan) -> float:

@@ -102,14 +102,14 @@ class WorthTheSwitch:
             best_seconds = step_seconds(curves, best)
             found = Candidate(best, best_seconds) if best_seconds < now * (1 - gain) else None
         else:
-            at_least = _surely(problem, visited)
+            known, at_least = visited, _surely(problem, visited)
             state, slowed = foresee(state, visited, problem, now)
             if slowed is not None:
                 visited = visited.guarded(problem.current.samples, slowed)
                 now = max(now, float(np.max(slowed)))
                 at_least = None  # Most ranks count as slowed down, however they are doing.
             gain = _least_gain(state, problem, visited)
-            found = _found(state, Search(problem, visited, now, gain), at_least)
+            found = _found(state, Search(problem, visited, known, now, gain), at_least)
         if found is not None:
             return _changed(found, state, curves, now)
         settled = state["settled_seconds"]
@@ -159,7 +159,7 @@ def _found(
     current = search.problem.current
     many = current.size > _MOST_RANKS_TO_TRY
     # A trial that is still on its way needs no other.
-    has_arrived = not many and bool(np.all(search.visited.visited(current.samples)))
+    has_arrived = not many and bool(np.all(search.seen.visited(current.samples)))
     if state["unrest"] or not has_arrived:
         return search.move(_MOST_GROWTH if many else np.inf, at_least)
     found = search.trial_or_move(state["trials"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,27 @@ def test_the_guard_goes_as_far_as_steps_are_slower_than_usual():
     assert much.plan.batch_sizes[0] == pytest.approx(
         16 * np.exp(0.9 * after_much["slowness"]), abs=1.5
     )
+
+
+def test_what_a_guard_assumes_is_no_new_pace():
+    """Rank 0 is 1 % slower, which no sample less helps; gains stay as large as they have become."""
+    batch_sizes = np.array([33.0, 31.0, *[32.0] * 38])
+    times = 0.032 * np.where(np.arange(40) == 0, 1.01, 1.0)
+    nothing = np.full(40, np.nan)
+    curves = replace(
+        with_a_slow_rank(),
+        points=np.array([batch_sizes, nothing]),
+        times=np.array([times, nothing]),
+        slope=0.9 * times / batch_sizes,
+        usual=np.log(times) - ELASTICITY * np.log(batch_sizes),
+    )
+    plan = Plan(tuple(batch_sizes.astype(int).tolist()))
+    problem, solver = Problem(32 * 40, Bounds.of(40, 1), plan), WorthTheSwitch()
+    state = {**solver.init(), "changes": 7, "slowness": 0.5}
+    for _ in range(2):
+        proposal, state = solver.solve({**state, "risk": 0.5, "slowness": 0.5}, problem, curves)
+        assert proposal.plan == plan and "step 32.3 ms" in proposal.reason
+    assert state["changes"] == 7
 
 
 def test_slowness_rises_slowly_and_falls_fast():
