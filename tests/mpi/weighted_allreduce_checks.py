@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ import tensorflow as tf
 import hvd_dbs.tensorflow
 from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.ops import native
-from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 
 DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
@@ -281,39 +279,6 @@ def check_insisting_on_the_library_fails_on_all_ranks_where_one_lacks_it():
     finally:
         del os.environ["HVD_DBS_NATIVE"]
         native.forget_agreement()
-
-
-def check_clock_sees_every_step():
-    for mode in ("1", "0"):
-        os.environ["HVD_DBS_NATIVE"] = mode
-        clock = StepClock()
-        del os.environ["HVD_DBS_NATIVE"]
-
-        @tf.function
-        def step(tensor: tf.Tensor, num_samples: tf.Tensor, clock: StepClock = clock) -> tf.Tensor:
-            clock.fed([tensor])
-            ready = clock.ready([tensor])
-            (reduced,) = weighted_allreduce([tensor], 1.0, name="clocked")
-            clock.back(ready, [reduced], num_samples)
-            return reduced
-
-        for i in range(5):
-            if i != 1:
-                clock.ask()
-            if i == 2:
-                time.sleep(0.1)
-            if i == 3:
-                clock.restart()
-            step(tf.ones([1000]), tf.constant(10 + i, tf.int64))
-        times = clock.drain()
-        np.testing.assert_array_equal(times.num_samples, [10, 11, 12, 13, 14])
-        np.testing.assert_array_equal(np.isnan(times.busy_seconds), [1, 0, 0, 1, 0])
-        assert (times.wait_seconds >= 0).all()
-        assert (times.wait_seconds < 60).all()
-        assert (times.busy_seconds[[1, 2, 4]] >= 0).all()
-        np.testing.assert_array_equal(np.isnan(times.data_seconds), [0, 0, 0, 1, 0])
-        assert 0.1 <= times.data_seconds[2] < 60
-        assert clock.drain().num_samples.size == 0
 
 
 def check_gradient_tape_with_and_without_a_weight():
