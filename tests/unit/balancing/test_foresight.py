@@ -42,6 +42,11 @@ def test_a_spell_is_told_from_a_slow_batch_size():
     assert tooth.past == tooth.now == 0
 
 
+def test_what_stays_is_no_spell_that_is_over():
+    for_good = told([(32, 0.04)] * 8 + [(32, 0.06)] * 150)
+    assert for_good.now < 0.2 and for_good.past == 0
+
+
 def test_whoever_becomes_faster_than_ever_was_slow_until_then():
     over = told([(32, 0.08)] * 8 + [(32, 0.04)] * 8)
     assert over.now == 0
