@@ -26,6 +26,7 @@ from hvd_dbs.balancing import Bounds, Controller, strategies
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 
 _STRATEGIES = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "cannikin", "adaptive")
 _SAMPLES_PER_RANK = 64
@@ -69,8 +70,10 @@ class Training:
             hashlib.sha256(_WORK)  # Like TensorFlow, without Python's lock.
         gradient = tf.zeros([1])
         ready = self._clock.ready([gradient])
-        reduced = hvd.allreduce(gradient, op=hvd.Sum, name="benchmark.step")
+        travelling = [gradient, self._clock.told()]
+        reduced, told = weighted_allreduce(travelling, self._batch_size, name="benchmark.step")
         self._clock.back(ready, [reduced], tf.constant(self._batch_size))
+        self._clock.hear(told)
 
     def balance(self) -> float:
         """What comes behind a step; seconds that it took."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
 from functools import partial
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED, is_watching
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
 from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed, DecisionRound, Report
 from hvd_dbs.cluster.host_load import HostLoad
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.rank_pace import RankPace
+from hvd_dbs.rank_pace import RankPace, RoundSteps
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,9 +22,9 @@ class DecisionRounds:
     """The round under way, and when the next one is due.
 
     A round is begun behind one step and finished behind the next, so that nobody waits for it.
-    Where a strategy leaves the cadence to us, ranks tell each other every few steps between two
-    rounds whether their pace is far from what the last round said; if one's is, a round begins at
-    once. Every rank makes the same calls in the same order.
+    Where a strategy leaves the cadence to us, ranks tell each other with their gradients whether
+    their pace is far from what the last round said; if one's is, a round begins behind that step.
+    Every rank makes the same calls in the same order.
 
     Args:
         collective: The job.
@@ -48,8 +44,6 @@ class DecisionRounds:
         self._under_way: DecisionRound | None = None
         self._steps_in_round = 0
         self._steps_to_next = 1
-        self._steps_unwatched = 0
-        self._news: Future[bool] | None = None
         self._is_news = False
         self._needed = StepsAhead()
 
@@ -61,12 +55,12 @@ class DecisionRounds:
     @property
     def are_under_way(self) -> bool:
         """Whether an exchange has not ended yet; the same answer on all ranks."""
-        return self._under_way is not None or self._news is not None
+        return self._under_way is not None
 
     def begin_training(self) -> None:
         """A `fit` begins."""
         self.steps_ahead = LEAST  # Of ranks that have come, nobody knows what they need.
-        self._steps_in_round = self._steps_unwatched = 0
+        self._steps_in_round = 0
         self._steps_to_next = self._controller.steps_to_next or 1
         if self._leaves_cadence:  # Who knows what has happened since the last fit?
             self._steps_to_next = min(self._steps_to_next, FIRST_ROUND_STEPS)
@@ -89,16 +83,14 @@ class DecisionRounds:
         Returns:
             What a round has come to that ends here.
         """
-        self.pace.own_time.count_steps(num_steps)
         self._steps_in_round += num_measured
-        self._steps_unwatched += num_measured
         with self.pace.own_time.counted():
-            agreed = self._finish_round()
-            is_news = self._hear_news()
+            agreed = self.finish()
+            is_news = self._leaves_cadence and self.pace.clock.take_heard()
             if is_news or self._steps_in_round >= self._steps_to_next:
                 self._under_way = self._start(batch_size, is_news)
-            elif self._leaves_cadence and self._steps_unwatched >= STEPS_WATCHED:
-                self._watch()
+            elif self._is_watching:
+                self.pace.look(num_steps)
         return agreed
 
     def decide(self, batch_size: int) -> Agreed:
@@ -107,74 +99,6 @@ class DecisionRounds:
 
     def finish(self) -> Agreed | None:
         """Waits for what is under way, on all ranks, and tells what a round has come to."""
-        self._hear_news()
-        return self._finish_round()
-
-    def abandon(self) -> None:
-        """Forgets what is under way, with ranks that are no more."""
-        self._under_way, self._news, self._is_news = None, None, False
-
-    def wait_for_plan(self, num_steps: int) -> None:
-        """A plan holds that many steps from here.
-
-        An "automatic" cadence counts from its second step on: in its first, kernels tune
-        themselves.
-        """
-        if self._controller.strategy.every == "automatic":
-            self._steps_in_round = -num_steps - 1
-
-    @property
-    def _leaves_cadence(self) -> bool:
-        return self._controller.strategy.every in ("automatic", "continuous")
-
-    def _watch(self) -> None:
-        self._steps_unwatched = 0
-        heeded = is_watching(self._collective.size, self._steps_in_round, self._steps_to_next)
-        if heeded and self._under_way is None:
-            self._news = self._collective.start(
-                partial(self._tell_news, self.pace.take(), self.steps_ahead)
-            )
-        else:
-            self.pace.collect()
-
-    def _tell_news(self, steps: NDArray[np.float64], steps_ahead: int, ranks: Collective) -> bool:
-        self._hear_waiting(steps, steps_ahead)
-        return bool(ranks.allgather(np.array([self.pace.is_news(steps)])).any())
-
-    def _hear_waiting(self, steps: NDArray[np.float64], steps_ahead: int) -> None:
-        """What steps that were run with so many prepared ahead say of the data pipeline."""
-        self._needed = self._needed.after(steps[:, 2], steps[:, 3], steps_ahead)
-
-    def _hear_news(self) -> bool:
-        """Whether something was news for any rank; the same answer on all."""
-        news, self._news = self._news, None
-        return news is not None and news.result()
-
-    def _start(self, batch_size: int, is_news: bool = False) -> DecisionRound:
-        self.pace.own_time.begin_round()
-        self._steps_in_round = self._steps_unwatched = 0
-        self._is_news = is_news
-        cost = self.pace.own_time.round_seconds
-        steps = self.pace.take()
-        report = partial(self._report, steps, batch_size, self.steps_ahead, cost)
-        return DecisionRound(self._collective, self._controller, report)
-
-    def _report(
-        self, steps: NDArray[np.float64], batch_size: int, steps_ahead: int, cost_seconds: float
-    ) -> Report:
-        self._hear_waiting(steps, steps_ahead)
-        busy_seconds, num_steps = self.pace.measure(steps, batch_size)
-        load = self._host_load.latest()
-        measurement = Measurement.of(
-            [batch_size],
-            [busy_seconds],
-            num_steps=[num_steps],
-            cpu_load=[load.cpu],
-            memory_load=[load.memory],
-        )
-        return Report(measurement, cost_seconds, self._needed.wanted)
-
-    def _finish_round(self) -> Agreed | None:
         if self._under_way is None:
             return None
         under_way, self._under_way = self._under_way, None
@@ -192,3 +116,46 @@ class DecisionRounds:
             # A pause, or what needs to be seen twice to be believed.
             self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
         return agreed
+
+    def abandon(self) -> None:
+        """Forgets what is under way, with ranks that are no more."""
+        self._under_way, self._is_news = None, False
+
+    def wait_for_plan(self, num_steps: int) -> None:
+        """A plan holds that many steps from here.
+
+        An "automatic" cadence counts from its second step on: in its first, kernels tune
+        themselves.
+        """
+        if self._controller.strategy.every == "automatic":
+            self._steps_in_round = -num_steps - 1
+
+    @property
+    def _leaves_cadence(self) -> bool:
+        return self._controller.strategy.every in ("automatic", "continuous")
+
+    @property
+    def _is_watching(self) -> bool:
+        first = watched_from(self._collective.size, self._steps_to_next)
+        return self._leaves_cadence and first is not None and self._steps_in_round >= first
+
+    def _start(self, batch_size: int, is_news: bool = False) -> DecisionRound:
+        self.pace.own_time.begin_round()
+        self._steps_in_round = 0
+        self._is_news = is_news
+        report = partial(self._report, self.pace.take(), batch_size, self.steps_ahead)
+        return DecisionRound(self._collective, self._controller, report)
+
+    def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:
+        waited, whole = steps.data_seconds, steps.whole_seconds
+        self._needed = self._needed.after(waited, whole, steps_ahead)
+        busy_seconds, num_steps = self.pace.measure(steps, batch_size)
+        load = self._host_load.latest()
+        measurement = Measurement.of(
+            [batch_size],
+            [busy_seconds],
+            num_steps=[num_steps],
+            cpu_load=[load.cpu],
+            memory_load=[load.memory],
+        )
+        return Report(measurement, self.pace.own_time.round_seconds, self._needed.wanted)

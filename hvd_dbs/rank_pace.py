@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,22 +11,57 @@ from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import typical_seconds
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
 from hvd_dbs.cluster.own_time import OwnTime
-from hvd_dbs.ops.step_clock import StepClock
-
-_MOST_STEPS = 4096
-"""Of a longer round, the last ones count."""
+from hvd_dbs.ops.step_clock import StepClock, StepTimes
 
 _NEAR = 0.25
 """Steps whose work differs by more than this from a batch size say little about it."""
 
-_NO_STEPS = np.zeros((0, 4))
+
+@dataclass(frozen=True)
+class RoundSteps:
+    """The steps of a round.
+
+    Attributes:
+        times: What the clock saw of them, in the order in which it was read.
+        no_pace: Of the first ones, which do not say what the rank's pace is now; shape `[k]`.
+        has_news: Whether the last ones are far from what the round before has said.
+    """
+
+    times: tuple[StepTimes, ...]
+    no_pace: NDArray[np.bool_]
+    has_news: bool
+
+    @property
+    def busy_seconds(self) -> NDArray[np.float64]:
+        """NaN where a step does not count, shape `[steps]`."""
+        seconds = self._all("busy_seconds")
+        seconds[: len(self.no_pace)][self.no_pace] = np.nan
+        return seconds
+
+    @property
+    def num_samples(self) -> NDArray[np.float64]:
+        """Samples, or what they cost in samples of mean cost, shape `[steps]`."""
+        return self._all("num_samples")
+
+    @property
+    def data_seconds(self) -> NDArray[np.float64]:
+        """Part of each step in which it waited for its data, NaN where unknown, `[steps]`."""
+        return self._all("data_seconds")
+
+    @property
+    def whole_seconds(self) -> NDArray[np.float64]:
+        """Seconds of each step, busy and waiting, NaN where unknown, `[steps]`."""
+        return self._all("busy_seconds") + self._all("wait_seconds")
+
+    def _all(self, name: str) -> NDArray[np.float64]:
+        return np.concatenate([np.zeros(0), *(getattr(times, name) for times in self.times)])
 
 
 class RankPace:
-    """Reads the clock, without what balancing itself took between the steps.
+    """Reads the clock.
 
-    `collect` and `take` are the training's; what the steps say is found out beside it, by one
-    thread at a time, in the order in which they were taken.
+    What steps say of the rank's pace is found out beside the training, by one thread at a time.
+    Whether they are news is looked for between the steps, while no round is under way.
 
     Args:
         clock: This rank's.
@@ -36,84 +73,90 @@ class RankPace:
 
     def __init__(self, clock: StepClock) -> None:
         self.clock = clock
-        self.own_time = OwnTime()
+        self.own_time = OwnTime(clock.exclude)
         self.is_cut_by_cost = False
-        self._taken = self._steps = _NO_STEPS
         self._usual = UsualPace.unknown(1)
-        self._is_news = False
+        self._band = self._usual, np.nan, np.nan, np.nan
+        self._forget_steps()
 
     def restart(self) -> None:
         """Forgets the steps that were run so far, but not what is usual."""
-        self.clock.drain()
+        self.take()
+        self.clock.take_heard()
         self.own_time.restart()
-        self._taken = self._steps = _NO_STEPS
-        self._is_news = False
 
-    def collect(self) -> None:
-        """Takes from the clock what it has: of a long round, the last steps are enough."""
-        times = self.clock.drain()
-        step_seconds = times.busy_seconds + times.wait_seconds
-        self.own_time.subtract_from(times.busy_seconds)
-        new = np.array([times.busy_seconds, times.num_samples, times.data_seconds, step_seconds]).T
-        self._taken = np.concatenate([self._taken, new])[-_MOST_STEPS:] if self._taken.size else new
+    def look(self, num_steps: int) -> None:
+        """Tells the other ranks, from the next step on, if this rank has news.
 
-    def take(self) -> NDArray[np.float64]:
-        """The steps that nobody has taken yet, shape `[steps, 4]`.
-
-        Of each its busy seconds, its samples, how many of its seconds it waited for data, and how
-        many it took as a whole.
-        """
-        self.collect()
-        taken, self._taken = self._taken, _NO_STEPS
-        return taken
-
-    def is_news(self, steps: NDArray[np.float64]) -> bool:
-        """Whether the last steps are far from what the last round has said.
-
-        If so, the next round hears of them alone: the mean with the steps before is nobody's pace.
+        If so, the next round hears of the far steps alone, and of those still to come: the mean
+        with the steps before is nobody's pace.
 
         Args:
-            steps: Those taken since the last call, shape `[steps, 4]`.
+            num_steps: Steps since the last call.
         """
-        self._remember(steps)
-        last = self._steps[-STEPS_WATCHED:]
-        news = self._usual.news(last[:, :1], last[:, 1:2])[:, 0]
-        self._is_news = bool(news.any())
-        if self._is_news:
-            self._steps = last[news]
-        return self._is_news
+        newest = self.clock.peek(min(num_steps, STEPS_WATCHED))
+        if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest):
+            return
+        self._drained.append(self.clock.drain())
+        so_far = self._steps
+        last = np.column_stack([so_far.busy_seconds, so_far.num_samples])[-STEPS_WATCHED:]
+        news = self._usual.news(last[:, :1], last[:, 1:])[:, 0]
+        if news.any():
+            self._no_pace = np.ones(len(so_far.num_samples), dtype=np.bool_)
+            self._no_pace[-len(news) :] = ~news
+            self._has_news = True
+            self.clock.tell(True)
 
-    def measure(self, steps: NDArray[np.float64], batch_size: int) -> tuple[float, int]:
+    def take(self) -> RoundSteps:
+        """The steps that nobody has taken yet."""
+        self._drained.append(self.clock.drain())
+        steps = self._steps
+        if steps.has_news:
+            self.clock.tell(False)
+        self._forget_steps()
+        return steps
+
+    def measure(self, steps: RoundSteps, batch_size: int) -> tuple[float, int]:
         """Busy seconds a step at a batch size since the last round, and of how many steps.
 
         Where windows are cut by cost, those that steps of about that work would have taken at it.
 
         Args:
-            steps: Those taken since the last call, shape `[steps, 4]`.
+            steps: Those taken since the last call.
             batch_size: This rank's in the last of them.
         """
-        self._remember(steps)
-        chosen = self._chosen(batch_size)
-        busy_seconds, work = self._steps[chosen, :2].T
+        busy_seconds, work = steps.busy_seconds, steps.num_samples
+        chosen = self._chosen(work, batch_size)
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
-        is_new = np.isnan(self._steps[:1, 0]).any() or not (self.is_cut_by_cost or chosen.all())
-        busy_seconds = busy_seconds * (batch_size / work) ** ELASTICITY
-        seconds = typical_seconds(busy_seconds, warmup=2 if is_new and not self._is_news else 0)
+        is_new = np.isnan(busy_seconds[:1]).any() or not (self.is_cut_by_cost or chosen.all())
+        busy_seconds = busy_seconds[chosen] * (batch_size / work[chosen]) ** ELASTICITY
+        seconds = typical_seconds(busy_seconds, warmup=2 if is_new and not steps.has_news else 0)
         self._usual = self._usual.after(
             np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
         )
-        self._steps, self._is_news = _NO_STEPS, False
         return seconds, int(np.isfinite(busy_seconds).sum())
 
-    def _chosen(self, batch_size: int) -> NDArray[np.bool_]:
+    @property
+    def _steps(self) -> RoundSteps:
+        return RoundSteps(tuple(self._drained), self._no_pace, self._has_news)
+
+    def _forget_steps(self) -> None:
+        self._drained: list[StepTimes] = []
+        self._no_pace = np.zeros(0, dtype=np.bool_)
+        self._has_news = False
+
+    def _is_far(self, busy_seconds: float, work: float) -> bool:
+        """Whether a step is far from what is usual."""
+        if self._band[0] is not self._usual or self._band[1] != work:
+            low, high = self._usual.band(np.array([work]))
+            self._band = self._usual, work, float(low[0]), float(high[0])
+        return busy_seconds < self._band[2] or busy_seconds > self._band[3]
+
+    def _chosen(self, work: NDArray[np.float64], batch_size: int) -> NDArray[np.bool_]:
         """Which steps were run at a batch size."""
-        work = self._steps[:, 1]
         if not self.is_cut_by_cost:
             return np.asarray(work == batch_size)
         with np.errstate(divide="ignore"):
             near = np.abs(np.log(work / batch_size)) < _NEAR
         return np.asarray(near if near.any() else work > 0)
-
-    def _remember(self, steps: NDArray[np.float64]) -> None:
-        self._steps = np.concatenate([self._steps, steps])[-_MOST_STEPS:]

@@ -1,6 +1,6 @@
 """Whether the last steps of a rank are news: far from what its last round has said.
 
-Between two rounds the ranks of a job tell each other every few steps whether one of them has news.
+Between two rounds the ranks of a job tell each other with each step whether one of them has news.
 If so, a round begins at once, so decisions can be rare in peace and yet meet what happens.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import ELASTICITY
 
 STEPS_WATCHED = 3
-"""Ranks look for news every so many steps, and at so many of the last ones."""
+"""Ranks look for news at so many of their last steps."""
 
 _MOST_RANKS = 64
 """Among more ranks some rank has news at any time, and rounds of a few steps say little."""
@@ -36,15 +36,14 @@ _UNSURE = 0.3
 """How unsure `ELASTICITY` is."""
 
 
-def is_watching(num_ranks: int, steps_in_round: int, steps_to_next: int) -> bool:
-    """Whether ranks tell each other news so many steps after the last round began.
+def watched_from(num_ranks: int, steps_to_next: int) -> int | None:
+    """How many steps after the last round began ranks first look for news; None: never.
 
     Args:
         num_ranks: Ranks of the job.
-        steps_in_round: Steps since then.
         steps_to_next: Steps from then to the round that is due without news.
     """
-    return num_ranks <= _MOST_RANKS and steps_in_round * _HEEDED_PART >= steps_to_next
+    return -(-steps_to_next // _HEEDED_PART) if num_ranks <= _MOST_RANKS else None
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,23 @@ class UsualPace:
             spread,
         )
 
+    def band(
+        self, num_samples: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The seconds between which a step is not far off; NaN where nothing is known.
+
+        Args:
+            num_samples: Samples of the step, shape `[..., ranks]`.
+
+        Returns:
+            The least and the most, same shape.
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            apart = np.log(num_samples / self.num_samples)
+            expected = self.seconds * np.exp(ELASTICITY * apart)
+            limit = np.maximum(_LEAST_NEWS, _SIGMAS * self.spread) + _UNSURE * np.abs(apart)
+            return expected * (1.0 - limit), expected * (1.0 + limit)
+
     def news(
         self, step_seconds: NDArray[np.float64], num_samples: NDArray[np.float64]
     ) -> NDArray[np.bool_]:
@@ -115,11 +131,8 @@ class UsualPace:
         Returns:
             The far steps of the ranks that have news, same shape.
         """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            apart = np.log(num_samples / self.num_samples)
-            off = step_seconds / (self.seconds * np.exp(ELASTICITY * apart)) - 1.0
-            limit = np.maximum(_LEAST_NEWS, _SIGMAS * self.spread) + _UNSURE * np.abs(apart)
-            slow, fast = off > limit, off < -limit
+        low, high = self.band(num_samples)
+        slow, fast = step_seconds > high, step_seconds < low
         slow &= slow.sum(axis=0) >= _NEWS_STEPS
         fast &= fast.sum(axis=0) >= _NEWS_STEPS
         return np.asarray(slow | fast)

@@ -6,10 +6,7 @@ import contextlib
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterator
 
 from hvd_dbs.cores import num_cores
 
@@ -17,9 +14,14 @@ _ROUNDS_REMEMBERED = 5
 
 
 class OwnTime:
-    """What decisions take between the steps of this rank: nobody's pace, but a cost."""
+    """What decisions take between the steps of this rank: nobody's pace, but a cost.
 
-    def __init__(self) -> None:
+    Args:
+        exclude: Is told the seconds that are no work of the step behind them.
+    """
+
+    def __init__(self, exclude: Callable[[float], None]) -> None:
+        self._exclude = exclude
         self._rounds: deque[float] = deque(maxlen=_ROUNDS_REMEMBERED)
         self._num_cores = num_cores()
         self.restart()
@@ -30,25 +32,17 @@ class OwnTime:
         return statistics.median(self._rounds) if self._rounds else 0.0
 
     def restart(self) -> None:
-        """Counts steps from here on; the clock has been drained."""
+        """Forgets what the round under way took so far."""
         self._since_round = 0.0
-        self._num_steps = 0
-        self._num_drained = 0
-        self._before_step: dict[int, float] = {}
-
-    def count_steps(self, num_steps: int) -> None:
-        """So many steps were run."""
-        self._num_steps += num_steps
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """What is done within is part of a round, and of the busy time of the step behind it."""
+        """What is done within is part of a round, and not of the step behind it."""
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start
         self._since_round += seconds
-        before = self._before_step.get(self._num_steps, 0.0)
-        self._before_step[self._num_steps] = before + seconds
+        self._exclude(seconds)
 
     def count_beside(self, seconds: float) -> None:
         """Processor time that a round took in another thread of this rank.
@@ -63,9 +57,3 @@ class OwnTime:
         if self._since_round:
             self._rounds.append(self._since_round)
         self._since_round = 0.0
-
-    def subtract_from(self, busy_seconds: NDArray[np.float64]) -> None:
-        """Takes it out of the steps since the last call, shape `[steps]`, in place."""
-        for i in range(len(busy_seconds)):
-            busy_seconds[i] -= self._before_step.pop(self._num_drained + i, 0.0)
-        self._num_drained += len(busy_seconds)

@@ -50,12 +50,7 @@ def weighted_means(
         total = summed_weight(weight, process_set, name)
     order = _order_of_appearance(tensors)
     plan = plan_buckets(
-        [
-            tensors[i].shape.num_elements() * wires[i].size
-            if tensors[i].shape.is_fully_defined()
-            else 0
-            for i in order
-        ],
+        [_size_in_bucket(tensors[i].shape, wires[i]) for i in order],
         [(tensors[i].dtype.name, wires[i].name) for i in order],
         bucket_bytes,
     )
@@ -99,6 +94,11 @@ def weighted_means(
     return means, total
 
 
+def _size_in_bucket(shape: tf.TensorShape, wire: tf.DType) -> int:
+    """Bytes; 0 for what is not known, and for a scalar, which is not worth a bucket."""
+    return (shape.num_elements() or 0) * wire.size if shape.rank else 0
+
+
 def _fusible_with(bucket: tf.Tensor, earlier: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The buckets after which this one is sent.
 
@@ -133,7 +133,7 @@ def plan_buckets(
     """Puts tensors into buckets in the order in which they appear.
 
     Args:
-        sizes: Bytes of each tensor.
+        sizes: Bytes of each tensor; what has 0 goes along with what is there.
         kinds: A bucket holds tensors of one kind.
         bucket_bytes: A bucket is closed before it exceeds this.
 
@@ -141,14 +141,14 @@ def plan_buckets(
         The tensors of each bucket, in the order in which the buckets are complete.
 
     Example:
-        >>> plan_buckets([5, 5, 5, 20, 1], ["a"] * 5, bucket_bytes=10)
-        [[0, 1], [2], [3], [4]]
+        >>> plan_buckets([5, 5, 5, 20, 0, 1], ["a"] * 6, bucket_bytes=10)
+        [[0, 1], [2], [3, 4], [5]]
     """
     closed: list[list[int]] = []
     open_buckets: dict[Hashable, list[int]] = {}
     for i, (size, kind) in enumerate(zip(sizes, kinds, strict=True)):
         bucket = open_buckets.setdefault(kind, [])
-        if bucket and sum(sizes[j] for j in bucket) + size > bucket_bytes:
+        if bucket and size and sum(sizes[j] for j in bucket) + size > bucket_bytes:
             closed.append(bucket)
             bucket = open_buckets[kind] = []
         bucket.append(i)

@@ -34,11 +34,14 @@ class NativeLibrary:
     Attributes:
         ops: Its TensorFlow operations.
         functions: Its C functions.
+        clock_functions: Those of step clocks, too short to let go of Python's lock: who gets it
+            may keep it for milliseconds.
         has_cuda: Whether it has kernels for GPUs.
     """
 
     ops: Any
     functions: ctypes.CDLL
+    clock_functions: ctypes.PyDLL
     has_cuda: bool
 
 
@@ -98,25 +101,14 @@ def _load(path: Path) -> tuple[NativeLibrary | None, str]:
         return None, reason
     try:
         ops = tf.load_op_library(str(path))
-        return NativeLibrary(ops, _functions(path), has_cuda=cuda == "yes"), ""
+        functions, clock_functions = _functions(path), _clock_functions(path)
+        return NativeLibrary(ops, functions, clock_functions, has_cuda=cuda == "yes"), ""
     except (tf.errors.OpError, OSError, AttributeError) as error:
         return None, f"it cannot be loaded: {error}"
 
 
 def _functions(path: Path) -> ctypes.CDLL:
     functions = ctypes.CDLL(str(path), use_errno=True)
-    functions.hvd_dbs_step_clock_new.restype = ctypes.c_int64
-    functions.hvd_dbs_step_clock_new.argtypes = [ctypes.c_int64]
-    functions.hvd_dbs_step_clock_delete.argtypes = [ctypes.c_int64]
-    functions.hvd_dbs_step_clock_restart.argtypes = [ctypes.c_int64]
-    functions.hvd_dbs_step_clock_ask.restype = None
-    functions.hvd_dbs_step_clock_ask.argtypes = [ctypes.c_int64]
-    functions.hvd_dbs_step_clock_drain.restype = ctypes.c_int64
-    functions.hvd_dbs_step_clock_drain.argtypes = [
-        ctypes.c_int64,
-        ctypes.POINTER(ctypes.c_double),
-        ctypes.c_int64,
-    ]
     functions.hvd_dbs_scan_records.restype = ctypes.c_int64
     functions.hvd_dbs_scan_records.argtypes = [
         ctypes.c_int32,
@@ -128,6 +120,26 @@ def _functions(path: Path) -> ctypes.CDLL:
         ctypes.POINTER(ctypes.c_int64),
         ctypes.POINTER(ctypes.c_int32),
     ]
+    return functions
+
+
+def _clock_functions(path: Path) -> ctypes.PyDLL:
+    functions = ctypes.PyDLL(str(path))
+    rows = [ctypes.POINTER(ctypes.c_double), ctypes.c_int64]
+    for name, result, arguments in (
+        ("new", ctypes.c_int64, []),
+        ("delete", None, []),
+        ("restart", None, []),
+        ("ask", None, []),
+        ("exclude", None, [ctypes.c_double]),
+        ("tell", None, [ctypes.c_bool]),
+        ("take_heard", ctypes.c_bool, []),
+        ("drain", ctypes.c_int64, rows),
+        ("peek", ctypes.c_int64, rows),
+    ):
+        function = getattr(functions, f"hvd_dbs_step_clock_{name}")
+        # The first number is the clock's; of a new one, how many steps it keeps.
+        function.restype, function.argtypes = result, [ctypes.c_int64, *arguments]
     return functions
 
 

@@ -1,4 +1,4 @@
-"""A rank's own time, taken inside the training step."""
+"""A rank's own time, taken inside the training step, and news that travel with its gradients."""
 
 from __future__ import annotations
 
@@ -52,6 +52,9 @@ class StepClock:
     With the native library a GPU's own time is taken, by events that are read later; nothing waits
     for them, so that the last steps may only be seen in the next `drain`. Without it the time at
     which the host asked the GPU for the gradients is all there is to see.
+
+    Whether a rank has news travels with the gradients of each step: `tell` sets it, `told` is what
+    goes, `hear` what comes back, and behind the step all ranks know by `take_heard`.
     """
 
     def __init__(self) -> None:
@@ -101,6 +104,36 @@ class StepClock:
             self._recorder.back(ready, parts)
             self._waits.assign(False)
 
+    def exclude(self, seconds: float) -> None:
+        """So many seconds since the last step were no work of the step under way."""
+        self._recorder.exclude(seconds)
+
+    def tell(self, has_news: bool) -> None:
+        """Whether this rank has news, from the next step on."""
+        self._recorder.tell(has_news)
+
+    def told(self) -> tf.Tensor:
+        """What this rank tells in a step, float32: 1 where it has news, else 0; in the graph."""
+        with tf.device("CPU"):
+            return self._recorder.told()
+
+    def hear(self, told: tf.Tensor) -> None:
+        """Notes a mean of what all ranks tell in a step; in the graph."""
+        with tf.device("CPU"):
+            self._recorder.hear(tf.cast(told, tf.float32))
+
+    def take_heard(self) -> bool:
+        """Whether a rank has told news since the last call: the same on all behind each step."""
+        return self._recorder.take_heard()
+
+    def peek(self, num_steps: int) -> list[tuple[float, float]]:
+        """Busy seconds and samples of the newest steps, at most so many, oldest first.
+
+        The next `drain` has them too.
+        """
+        rows = self._recorder.peek(num_steps).tolist()
+        return [(busy_seconds, num_parts / _PARTS) for busy_seconds, _, num_parts, _ in rows]
+
     def drain(self) -> StepTimes:
         """The steps since the last call, oldest first."""
         times = self._recorder.drain()
@@ -121,14 +154,26 @@ class _Recorder(Protocol):
 
     def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None: ...
 
+    def exclude(self, seconds: float) -> None: ...
+
+    def tell(self, has_news: bool) -> None: ...
+
+    def told(self) -> tf.Tensor: ...
+
+    def hear(self, told: tf.Tensor) -> None: ...
+
+    def take_heard(self) -> bool: ...
+
     def drain(self) -> NDArray[np.float64]: ...
+
+    def peek(self, num_steps: int) -> NDArray[np.float64]: ...
 
 
 class _NativeRecorder:
     """Operations of the native library on the device of the gradients, and a clock in it."""
 
     def __init__(self, library: native.NativeLibrary) -> None:
-        self._ops, self._functions = library.ops, library.functions
+        self._ops, self._functions = library.ops, library.clock_functions
         self._clock = int(self._functions.hvd_dbs_step_clock_new(_CAPACITY))
         weakref.finalize(self, self._functions.hvd_dbs_step_clock_delete, self._clock)
         # Where they are drained to; kept, since that happens between the steps of a training.
@@ -150,9 +195,28 @@ class _NativeRecorder:
     def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
         self._ops.hvd_dbs_step_back(noted=ready, num_samples=num_parts, clock=self._clock)
 
+    def exclude(self, seconds: float) -> None:
+        self._functions.hvd_dbs_step_clock_exclude(self._clock, seconds)
+
+    def tell(self, has_news: bool) -> None:
+        self._functions.hvd_dbs_step_clock_tell(self._clock, has_news)
+
+    def told(self) -> tf.Tensor:
+        return self._ops.hvd_dbs_step_tell(clock=self._clock)
+
+    def hear(self, told: tf.Tensor) -> None:
+        self._ops.hvd_dbs_step_hear(told=told, clock=self._clock)
+
+    def take_heard(self) -> bool:
+        return bool(self._functions.hvd_dbs_step_clock_take_heard(self._clock))
+
     def drain(self) -> NDArray[np.float64]:
         num_steps = self._functions.hvd_dbs_step_clock_drain(self._clock, self._pointer, _CAPACITY)
         return self._times[:num_steps]
+
+    def peek(self, num_steps: int) -> NDArray[np.float64]:
+        num_known = self._functions.hvd_dbs_step_clock_peek(self._clock, self._pointer, num_steps)
+        return self._times[:num_known]
 
 
 class _TensorFlowRecorder:
@@ -165,6 +229,8 @@ class _TensorFlowRecorder:
             self._asked = tf.Variable(_NEVER, dtype=tf.float64)
             self._data_seconds = tf.Variable(_NEVER, dtype=tf.float64)
             self._num_steps = tf.Variable(0, dtype=tf.int64)
+            self._has_news = tf.Variable(0.0)
+            self._heard = tf.Variable(False)
 
     def restart(self) -> None:
         with tf.init_scope():  # Lifted out of a graph that is being traced.
@@ -193,10 +259,31 @@ class _TensorFlowRecorder:
             self._back.assign(now)
             self._asked.assign(now)  # The next step of the same call; else it is asked for later.
 
+    def exclude(self, seconds: float) -> None:
+        self._back.assign_add(seconds)
+
+    def tell(self, has_news: bool) -> None:
+        self._has_news.assign(float(has_news))
+
+    def told(self) -> tf.Tensor:
+        return self._has_news.read_value()
+
+    def hear(self, told: tf.Tensor) -> None:
+        self._heard.assign(self._heard.read_value() | (told > 0))
+
+    def take_heard(self) -> bool:
+        heard = bool(self._heard.numpy())
+        if heard:
+            self._heard.assign(False)
+        return heard
+
     def drain(self) -> NDArray[np.float64]:
-        num_steps = int(self._num_steps.numpy())
+        times = self.peek(_CAPACITY)
         self._num_steps.assign(0)
-        times = self._times.numpy()
-        if num_steps > _CAPACITY:
-            times = np.roll(times, -(num_steps % _CAPACITY), axis=0)
-        return times[: min(num_steps, _CAPACITY)]
+        return times
+
+    def peek(self, num_steps: int) -> NDArray[np.float64]:
+        num_known, times = int(self._num_steps.numpy()), self._times.numpy()
+        if num_known > _CAPACITY:
+            times = np.roll(times, -(num_known % _CAPACITY), axis=0)
+        return times[: min(num_known, _CAPACITY)][-num_steps:]

@@ -88,8 +88,6 @@ class Scenario:
             it: an allgather, a broadcast, and what rank 0 computes in between.
         background_ms: Time that a decision within an epoch costs all ranks. It is made beside the
             steps; this is what beginning and ending it takes.
-        watch_ms: Time that telling each other of news costs all ranks, where a strategy leaves
-            the cadence to the job.
         switch_ms: Time that a new batch size costs its rank once: a retrace, an autotune.
         seed: Of everything random, where no other is asked for.
         noise: Step-to-step noise.
@@ -112,7 +110,6 @@ class Scenario:
     steps_ahead: int = STEPS_AHEAD
     decision_ms: float = 0.0
     background_ms: float = 0.0
-    watch_ms: float = 0.0
     switch_ms: float = 0.0
     seed: int = 0
     noise: Noise = field(default_factory=Noise)
@@ -131,7 +128,6 @@ class Scenario:
         require_at_least("steps_ahead", self.steps_ahead, 0)
         require_not_negative("decision_ms", self.decision_ms)
         require_not_negative("background_ms", self.background_ms)
-        require_not_negative("watch_ms", self.watch_ms)
         require_not_negative("switch_ms", self.switch_ms)
         require("ranks", self.ranks, len(self.ranks) > 0, "at least one group of ranks")
         if self.ratios is not None:

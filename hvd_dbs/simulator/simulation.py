@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED, is_watching
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
 from hvd_dbs.simulator.cluster import Cluster, Played
 from hvd_dbs.simulator.conditions import Conditions
 from hvd_dbs.simulator.watch import Watch
@@ -131,13 +131,14 @@ class _Driver:
             self._resize()
             resize = self._cluster.next_resize()
             pieces: list[Played] = []
-            round_start, round_end = self._cluster.step, self._round_end(self._cluster.step)
-            watch_end, balancing_seconds = self._watch_end(round_start), 0.0
+            round_end, balancing_seconds = self._round_end(self._cluster.step), 0.0
+            watch_start = self._watch_start(self._cluster.step)
             while (step := self._cluster.step) < resize:
                 self._begin_plans(step)
                 next_plan = self._planned[0].step if self._planned else resize
                 most = step + MOST_VALUES // self._size + 1
-                stop = min(resize, round_end, watch_end, next_plan, most)
+                stop = min(resize, round_end, next_plan, most)
+                stop = min(stop, max(step + 1, watch_start))
                 played = self._cluster.play(self._batch_sizes, stop)
                 true_seconds[step:stop] = played.true_seconds
                 clock_seconds[step:stop] = played.clock_seconds
@@ -147,17 +148,13 @@ class _Driver:
                 pieces.append(played)
                 balancing_seconds = 0.0
                 if stop == round_end and stop < resize:
-                    round_start, round_end = stop, self._decide(pieces, stop)
-                    watch_end = self._watch_end(stop)
+                    round_end, watch_start = self._decide(pieces, stop), self._watch_start(stop)
                     balancing_seconds = self._decision_seconds
                     pieces = []
-                elif stop == watch_end and stop < resize:
-                    watch_end = self._watch_end(stop)
-                    if self._is_watching(stop - round_start):
-                        self._watch.look(pieces)
-                        balancing_seconds = self._conditions.scenario.watch_ms / 1000
-                        if self._watch.has_news:  # All ranks know a step later.
-                            round_end = min(round_end, stop + 1)
+                elif stop >= watch_start and not self._watch.has_news:
+                    self._watch.look(pieces)
+                    if self._watch.has_news:  # All ranks know behind the next step.
+                        round_end = min(round_end, stop + 1)
                 elif self._strategy.every is None:
                     pieces = []
         return Run(
@@ -194,15 +191,10 @@ class _Driver:
     def _leaves_cadence(self) -> bool:
         return self._strategy.every in ("automatic", "continuous")
 
-    def _watch_end(self, step: int) -> int:
-        """Where ranks look for news next; never where the cadence is given."""
-        if not self._leaves_cadence:
-            return self._steps
-        return self._conditions.scenario.after_measured(step, STEPS_WATCHED)
-
-    def _is_watching(self, steps_in_round: int) -> bool:
-        steps_to_next = self._controller.steps_to_next or 1
-        return is_watching(len(self._present), steps_in_round, steps_to_next)
+    def _watch_start(self, step: int) -> int:
+        """Behind which step of the round that begins with this one ranks first look for news."""
+        first = watched_from(len(self._present), self._controller.steps_to_next or 1)
+        return self._steps if first is None or not self._leaves_cadence else step + first
 
     def _resize(self) -> None:
         """A controller for the ranks that are present."""

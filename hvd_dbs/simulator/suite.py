@@ -28,10 +28,7 @@ STEPS_PER_EPOCH = 20
 DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
 
 # Made beside the steps: what the main thread of a rank has to do for it (benchmarks/round.py).
-BACKGROUND_MS = 0.15
-
-# One small allgather behind a step.
-WATCH_MS = 0.1
+BACKGROUND_MS = 0.1
 
 # Of a step of 20 ms, as kernels take on CPUs to tune themselves for a new batch size.
 FIRST_STEP_MS = 1.0
@@ -229,7 +226,6 @@ def _scenario(name: str, size: int, **given: Any) -> Scenario:
         steps_per_epoch=STEPS_PER_EPOCH,
         decision_ms=DECISION_MS + DECISION_MS_PER_RANK * size,
         background_ms=BACKGROUND_MS,
-        watch_ms=WATCH_MS,
         switch_ms=FIRST_STEP_MS,
         seed=1,
         **given,

@@ -49,9 +49,14 @@ class GradientReducer:
                 clock.fed(data)
         num_samples, work = self.balancer.advance_step()
         ready = clock.ready(_present(gradients))
+        told = self._told(gradients)
         # Exact except in a last, partial batch.
-        reduced = self.reduce(gradients, num_samples, self.balancer.loop.global_batch_size())
+        expected_total = self.balancer.loop.global_batch_size()
+        reduced = self.reduce([*gradients, *told], num_samples, expected_total)
+        reduced, heard = reduced[: len(gradients)], reduced[len(gradients) :]
         clock.back(ready, _present(reduced), work)
+        for mean in heard:
+            clock.hear(mean)
         return reduced
 
     def reduce(
@@ -66,6 +71,20 @@ class GradientReducer:
                 for gradient in gradients
             ]
         return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
+
+    def _told(self, gradients: Tensors) -> list[tf.Tensor]:
+        """What this rank tells the others with its gradients, in one of their buckets.
+
+        Nothing where there is no such bucket, or not all ranks would hear of it.
+        """
+        dense = [
+            gradient
+            for gradient in gradients
+            if isinstance(gradient, tf.Tensor) and gradient.shape.num_elements() != 0
+        ]
+        if self.balancer is None or not dense or self._options["process_set"].process_set_id != 0:
+            return []
+        return [tf.cast(self.balancer.clock.told(), dense[0].dtype)]
 
 
 def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:

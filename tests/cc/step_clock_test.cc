@@ -85,6 +85,46 @@ HVD_DBS_TEST(AStepAfterARestartDoesNotCount) {
   HVD_DBS_CHECK(std::isnan(steps[1].busy_seconds) && Near(steps[2].busy_seconds, 1), "restart");
 }
 
+HVD_DBS_TEST(WhatIsNoWorkOfAStepIsLeftOutOfThatStepAlone) {
+  StepClock clock(10);
+  const auto step = [&](double now) {
+    clock.Ready(At(now));
+    clock.Back(At(now + 1), 1);
+  };
+  step(0);
+  clock.Exclude(0.5);
+  clock.Exclude(0.25);
+  step(5);
+  step(10);
+  const auto steps = clock.Drain();
+  HVD_DBS_CHECK(Near(steps[1].busy_seconds, 3.25) && Near(steps[1].wait_seconds, 1), "excluded");
+  HVD_DBS_CHECK(Near(steps[2].busy_seconds, 4), "the step behind it");
+}
+
+HVD_DBS_TEST(PeekShowsTheNewestStepsAndLeavesThem) {
+  StepClock clock(10);
+  HVD_DBS_CHECK(clock.Peek(3).empty(), "nothing yet");
+  for (int i = 0; i < 4; ++i) {
+    clock.Ready(At(i));
+    clock.Back(At(i + 0.5), i);
+  }
+  const auto newest = clock.Peek(2);
+  HVD_DBS_CHECK(newest.size() == 2 && newest[0].num_samples == 2 && newest[1].num_samples == 3,
+                "two of them");
+  HVD_DBS_CHECK(clock.Peek(9).size() == 4 && clock.Drain().size() == 4, "all of them");
+  HVD_DBS_CHECK(clock.Peek(1).empty(), "drained");
+}
+
+HVD_DBS_TEST(NewsAreHeardOnce) {
+  StepClock clock(1);
+  HVD_DBS_CHECK(!clock.has_news() && !clock.TakeHeard(), "none");
+  clock.Tell(true);
+  HVD_DBS_CHECK(clock.has_news() && !clock.TakeHeard(), "told, not heard");
+  clock.Hear();
+  clock.Hear();
+  HVD_DBS_CHECK(clock.TakeHeard() && !clock.TakeHeard(), "heard");
+}
+
 HVD_DBS_TEST(StepsOfALaggingDeviceComeLater) {
   bool passed = false, later_passed = false;
   StepClock clock(10);

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +16,7 @@ import hvd_dbs.keras as hvd
 from hvd_dbs.ops import native
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
+from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
 from tests.mpi.problems import SEED, compile_model, fit, hvd_collective, images, model, sgd
 
 B = 16
@@ -39,16 +43,117 @@ def check_clock_sees_every_step():
                 time.sleep(0.1)
             if i == 3:
                 clock.restart()
+            if i == 4:
+                clock.exclude(1000.0)
             step(tf.ones([1000]), tf.constant(10 + i, tf.int64))
+        newest = clock.peek(2)
         times = clock.drain()
+        assert newest[1] == (times.busy_seconds[4], 14) and newest[0][1] == 13
+        assert clock.peek(2) == []
         np.testing.assert_array_equal(times.num_samples, [10, 11, 12, 13, 14])
         np.testing.assert_array_equal(np.isnan(times.busy_seconds), [1, 0, 0, 1, 0])
         assert (times.wait_seconds >= 0).all()
         assert (times.wait_seconds < 60).all()
-        assert (times.busy_seconds[[1, 2, 4]] >= 0).all()
+        assert (times.busy_seconds[[1, 2]] >= 0).all()
+        assert -1000 <= times.busy_seconds[4] < -900  # Nearly all of it was no work of the step.
         np.testing.assert_array_equal(np.isnan(times.data_seconds), [0, 0, 0, 1, 0])
         assert 0.1 <= times.data_seconds[2] < 60
         assert clock.drain().num_samples.size == 0
+
+
+@contextlib.contextmanager
+def training(mode: str = "auto") -> Iterator[hvd.Balancer]:
+    """A balancer whose epoch is open, for steps that need no data."""
+    os.environ["HVD_DBS_NATIVE"] = mode
+    native.forget_agreement()
+    balancer = hvd.Balancer(B, "even")
+    balancer.dataset(np.arange(100 * B))
+    balancer.loop.begin_training()
+    balancer.loop.begin_epoch(0)
+    yield balancer
+    balancer.loop.end_training()
+    del os.environ["HVD_DBS_NATIVE"]
+    native.forget_agreement()
+
+
+def check_news_of_a_rank_reach_all_with_its_gradients():
+    for mode in ("1", "0") if native.loaded() else ("0",):
+        for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16):
+            with training(mode) as balancer:
+                reduce = GradientReducer(balancer)
+
+                @tf.function
+                def step(gradient: tf.Tensor, reduce: GradientReducer = reduce) -> list[tf.Tensor]:
+                    return reduce([None, gradient])
+
+                heard = []
+                for i in range(6):
+                    if i in (2, 4) and hvd.rank() == hvd.size() - 1:
+                        balancer.clock.tell(i == 2)
+                    _, mean = step(tf.fill([1000], tf.cast(hvd.rank(), dtype)))
+                    heard.append(balancer.clock.take_heard())
+                    expected = np.average(range(hvd.size()), weights=balancer.plan.batch_sizes)
+                    np.testing.assert_allclose(tf.cast(mean, tf.float64), expected, rtol=1e-2)
+            assert heard == [False, False, True, True, False, False], (mode, dtype)
+
+
+def check_news_need_no_bucket_of_their_own():
+    """What has none to travel with stays: a sum more in each step is not worth it."""
+    with training() as balancer:
+        slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([4, 2]))
+        for gradients in (
+            [slices],
+            [None, slices],
+            [tf.zeros([0]), slices],
+        ):
+            balancer.clock.tell(True)
+            reduced = GradientReducer(balancer)(gradients)
+            assert len(reduced) == len(gradients)
+            assert not balancer.clock.take_heard()
+    sizes = []
+    for told in ([], [tf.constant(1.0)]):
+
+        @tf.function
+        def step(told: list[tf.Tensor] = told) -> list[tf.Tensor]:
+            # The first bucket is full and the second beyond its size.
+            tensors = [tf.ones([8]), tf.ones([20]), *told]
+            return weighted_allreduce(tensors, 1.0, bucket_bytes=32, name="told")
+
+        operations = step.get_concrete_function().graph.get_operations()
+        sizes.append(sum(operation.type == "HorovodAllreduce" for operation in operations))
+    assert sizes[0] == sizes[1] > 0
+
+
+def check_a_change_of_pace_brings_the_next_round_forward():
+    """On all ranks behind the same step, however far off it was."""
+    balancer = hvd.Balancer(B, "adaptive")
+    net = model()
+    compile_model(net, sgd(balancer))
+    is_slow, rounds, begun = [False], balancer.loop._rounds, []
+
+    def slow(x, y):
+        def sleep(ids):
+            if is_slow[0]:
+                time.sleep(0.3)
+            return ids
+
+        return x, tf.ensure_shape(tf.numpy_function(sleep, [y], tf.int64), [None])
+
+    class Peace(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 12:
+                rounds.finish()
+                rounds._steps_in_round, rounds._steps_to_next = 0, 1000
+            if batch > 12 and rounds.are_under_way:
+                begun.append(batch)
+            if batch == 140:
+                is_slow[0] = hvd.rank() == hvd.size() - 1
+
+    data = balancer.dataset(images(150 * B), shuffle_seed=SEED).map(slow)
+    fit(net, balancer, data, epochs=1, callbacks=[Peace()])
+    rows = hvd_collective().allgather(np.array([len(begun), *begun[:1]]))
+    assert (rows == rows[0]).all()
+    assert rows[0, 0] > 0
 
 
 def check_a_validation_is_not_part_of_a_step():

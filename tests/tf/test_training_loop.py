@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.cluster import own_time
@@ -13,30 +14,15 @@ from hvd_dbs.cluster.collective import AloneCollective, ThreadedCollective
 from hvd_dbs.cluster.decision import DecisionRound, Report
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.decision_rounds import DecisionRounds
-from hvd_dbs.ops.step_clock import StepTimes
+from hvd_dbs.rank_pace import RankPace
 from hvd_dbs.sampling import SampleCosts
 from hvd_dbs.training_loop import TrainingLoop
-
-
-class Told:
-    """A clock that shows given busy seconds, for steps of 4 samples."""
-
-    def __init__(self, busy_seconds):
-        self.busy_seconds = busy_seconds
-        self.num_samples = 4.0
-
-    def restart(self):
-        pass
-
-    def drain(self):
-        busy = np.array(self.busy_seconds)
-        none = np.zeros_like(busy)
-        return StepTimes(busy, none, none + self.num_samples, none)
+from tests.tf.given_clock import GivenClock
 
 
 def measured(one, batch_size):
     """What a round would hear now."""
-    return one._rounds._report(one._rounds.pace.take(), batch_size, 1, 0.0).measurement
+    return one._rounds._report(one._rounds.pace.take(), batch_size, 1).measurement
 
 
 @pytest.fixture
@@ -50,24 +36,31 @@ def loop():
     one.end_training()
 
 
-def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(loop, monkeypatch):
-    times = iter([10.0, 10.5, 20.0, 20.25])
+def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(monkeypatch):
+    times, excluded = iter([10.0, 10.5, 20.0, 20.25]), []
     monkeypatch.setattr(own_time.time, "perf_counter", lambda: next(times))
-    loop._rounds.pace.clock = Told([1.0, 1.5, 1.0, 1.25])
-    for num_steps in (1, 2):
-        loop._rounds.pace.own_time.count_steps(num_steps)
-        with loop._rounds.pace.own_time.counted():
+    one = own_time.OwnTime(excluded.append)
+    for _ in range(2):
+        with one.counted():
             pass
     monkeypatch.undo()
-    assert measured(loop, 4).busy_seconds.tolist() == [1.0]
-    loop._rounds.pace.own_time.begin_round()
-    assert loop._rounds.pace.own_time.round_seconds == 0.75
+    assert excluded == [0.5, 0.25]
+    one.begin_round()
+    assert one.round_seconds == 0.75
+
+
+def test_the_clock_hears_of_what_goes_on_between_steps(loop):
+    loop._rounds.pace = RankPace(GivenClock([1.0, 1.0]))
+    loop.end_steps(1)
+    loop.end_steps(2)
+    excluded = loop._rounds.pace.clock.excluded_seconds
+    assert len(excluded) == 2 and all(0 < seconds < 60 for seconds in excluded)
 
 
 def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
     for cores, seconds in ((1, 0.5), (4, 0.125)):
         monkeypatch.setattr(own_time, "num_cores", lambda cores=cores: cores)
-        one = own_time.OwnTime()
+        one = own_time.OwnTime(lambda _: None)
         one.count_beside(0.5)
         one.begin_round()
         assert one.round_seconds == seconds
@@ -88,15 +81,14 @@ def test_where_samples_differ_in_cost_the_clock_counts_it():
         assert int(num_samples) == one.samples_in_step(step) == 4
     expected = given.reshape(10, 4).sum(axis=1)[:4] / given.mean()
     np.testing.assert_allclose(one.clock.drain().num_samples, expected, atol=1e-3)
-    one._rounds.pace.clock = Told([1.0, 1.2, 1.1])
-    one._rounds.pace.clock.num_samples = np.array([3.9, 4.2, 4.05])
+    one._rounds.pace.clock = GivenClock([1.0, 1.2, 1.1], np.array([3.9, 4.2, 4.05]))
     measurement = measured(one, 4)
     assert measurement.busy_seconds == pytest.approx([1.1], rel=0.03)
     one.end_training()
 
 
 def test_the_first_steps_of_a_batch_size_are_left_out(loop):
-    loop._rounds.pace.clock = Told([np.nan, 9.0, 1.0, 1.2])
+    loop._rounds.pace.clock = GivenClock([np.nan, 9.0, 1.0, 1.2])
     measurement = measured(loop, 4)
     assert measurement.busy_seconds.tolist() == pytest.approx([1.1])
 
@@ -129,21 +121,25 @@ def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
     assert len(agreed) == 5 and not loop._rounds.are_under_way
 
 
-@pytest.mark.parametrize(("steps_to_next", "looked"), [(24, [4, 7, 10]), (40, [7, 10])])
-def test_ranks_look_for_news_every_three_steps_behind_the_first_part_of_a_round(
-    monkeypatch, steps_to_next, looked
-):
+@pytest.mark.parametrize(("steps_to_next", "first"), [(24, 4), (40, 6)])
+def test_ranks_look_for_news_behind_the_first_part_of_a_round(monkeypatch, steps_to_next, first):
     controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
     one = TrainingLoop(AloneCollective(), controller)
     one.read_from(IndexStage(400, seed=None, rank=0, batch_sizes=(4,)))
     one.begin_training()
     one.begin_epoch(0)
     one._rounds._steps_to_next = steps_to_next
-    asked = []
-    monkeypatch.setattr(one._rounds.pace, "is_news", lambda _: bool(asked.append(one._steps_done)))
+    looked, rounds = [], []
+    monkeypatch.setattr(one._rounds.pace, "look", lambda _: looked.append(one._steps_done))
+    monkeypatch.setattr(
+        one._rounds, "_start", lambda batch_size, is_news: rounds.append((one._steps_done, is_news))
+    )
     for step in range(1, 13):  # The first step of the epoch is not measured.
+        if step == 12:
+            one.clock.hear(tf.constant(0.25))
         one.end_steps(step)
-    assert asked == looked
+    assert looked == list(range(first, 12))
+    assert rounds == [(12, True)]  # As soon as some rank has news.
     one.end_training()
 
 
@@ -185,7 +181,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
     monkeypatch.setattr(own_time, "num_cores", lambda: 1)
     collective = Threaded()
     controller = Controller(strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1))
-    rounds = DecisionRounds(collective, controller, Told([1.0]))
+    rounds = DecisionRounds(collective, controller, GivenClock([1.0]))
     monkeypatch.setattr(rounds.pace, "measure", measure)
     rounds.begin_training()
     rounds.end_steps(1, 1, 4)

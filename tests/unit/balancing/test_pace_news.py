@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hvd_dbs.balancing.pace_news import UsualPace, is_watching
+from hvd_dbs.balancing.pace_news import UsualPace, watched_from
 
 
 def usual(spread=0.01, num_ranks=1):
@@ -44,6 +44,20 @@ def test_what_is_far_depends_on_how_much_steps_differ():
     assert not usual(0.1).news(steps, np.full((3, 1), 8.0)).any()
 
 
+@pytest.mark.parametrize("num_samples", [8.0, 6.0, 16.0])
+def test_steps_within_the_band_are_no_news(num_samples):
+    low, high = usual().band(np.array([num_samples]))
+    assert 0 < low[0] < high[0]
+    for seconds, expected in ((low * 1.01, False), (low * 0.99, True)):
+        assert (
+            usual().news(np.tile(seconds, (3, 1)), np.full((3, 1), num_samples)).any() == expected
+        )
+    for seconds, expected in ((high * 0.99, False), (high * 1.01, True)):
+        assert (
+            usual().news(np.tile(seconds, (3, 1)), np.full((3, 1), num_samples)).any() == expected
+        )
+
+
 def test_a_few_steps_do_not_tell_how_much_steps_differ():
     before = usual(0.1)
     after = before.after(np.full(1, 8.0), np.ones(1), np.ones((3, 1)))
@@ -59,14 +73,8 @@ def test_nothing_is_news_before_the_first_round_or_behind_an_empty_one():
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "steps_in_round", "steps_to_next", "expected"),
-    [
-        (4, 3, 20, True),
-        (64, 3, 24, True),
-        (64, 3, 25, False),
-        (4, 13, 100, True),
-        (65, 9, 9, False),
-    ],
+    ("num_ranks", "steps_to_next", "expected"),
+    [(4, 20, 3), (64, 24, 3), (64, 25, 4), (4, 100, 13), (4, 1, 1), (65, 9, None)],
 )
-def test_who_watches(num_ranks, steps_in_round, steps_to_next, expected):
-    assert is_watching(num_ranks, steps_in_round, steps_to_next) is expected
+def test_who_watches(num_ranks, steps_to_next, expected):
+    assert watched_from(num_ranks, steps_to_next) == expected

@@ -198,24 +198,10 @@ def test_ranks_tell_each_other_news():
         disturbances=(Neighbour(ranks=(1,), from_step=150, slowdown=2.0, load=0.0),),
     )
     changes = simulate(Conditions.of(case), strategies.adaptive()).changes
-    # Three steps to look, one to tell, four ahead.
-    met = [change.batch_sizes[1] for change in changes if change.step in range(151, 160)]
+    # Two steps to be sure, one to tell, two ahead.
+    met = [change.batch_sizes[1] for change in changes if change.step in range(151, 156)]
     assert changes[0].batch_sizes[1] == 32
     assert len(met) == 1 and met[0] < 24
-
-
-def test_looking_for_news_costs_what_the_scenario_says():
-    free, dear = (
-        simulate(Conditions.of(scenario(background_ms=20, watch_ms=cost)), strategies.adaptive())
-        for cost in (0, 5)
-    )
-    extra = dear.true_seconds - free.true_seconds
-    assert extra.max() == pytest.approx(0.005) and 3 < np.sum(extra > 1e-9) <= 60 / 3
-    same = (
-        simulate(Conditions.of(scenario(watch_ms=cost)), strategies.dbs()).true_seconds
-        for cost in (0, 5)
-    )
-    assert np.array_equal(*same)
 
 
 def test_steps_of_one_plan_are_one_measurement_in_however_many_pieces():

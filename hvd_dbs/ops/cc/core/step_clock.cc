@@ -1,5 +1,6 @@
 #include "hvd_dbs/ops/cc/core/step_clock.h"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <unordered_map>
@@ -44,15 +45,22 @@ void StepClock::Ready(std::shared_ptr<const TimeMark> mark) {
 void StepClock::Back(std::shared_ptr<const TimeMark> mark, double num_samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (ready_ != nullptr) {
-    pending_.push_back({last_back_, std::move(ready_), mark, num_samples, data_seconds_});
+    pending_.push_back(
+        {last_back_, std::move(ready_), mark, num_samples, data_seconds_, excluded_seconds_});
   }
   ready_ = nullptr;
+  excluded_seconds_ = 0;
   data_seconds_ = std::numeric_limits<double>::quiet_NaN();
   // Where a call runs several steps, nobody says when it asks for the next one's data.
   const auto* host = dynamic_cast<const HostMark*>(mark.get());
   asked_ = host == nullptr ? HostMark() : *host;
   last_back_ = std::move(mark);
   Resolve();
+}
+
+void StepClock::Exclude(double seconds) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  excluded_seconds_ += seconds;
 }
 
 std::vector<StepTimes> StepClock::Drain() {
@@ -63,12 +71,20 @@ std::vector<StepTimes> StepClock::Drain() {
   return steps;
 }
 
+std::vector<StepTimes> StepClock::Peek(size_t num_steps) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Resolve();
+  return {known_.end() - static_cast<std::ptrdiff_t>(std::min(num_steps, known_.size())),
+          known_.end()};
+}
+
 void StepClock::Resolve() {
   // Moments pass in the order in which they were noted.
   while (!pending_.empty() && pending_.front().back->Passed()) {
     const Step& step = pending_.front();
     const double busy = step.begin == nullptr ? std::numeric_limits<double>::quiet_NaN()
-                                              : step.ready->SecondsSince(*step.begin);
+                                              : step.ready->SecondsSince(*step.begin) -
+                                                    step.excluded_seconds;
     known_.push_back(
         {busy, step.back->SecondsSince(*step.ready), step.num_samples, step.data_seconds});
     pending_.pop_front();
@@ -132,12 +148,25 @@ HVD_DBS_EXPORT void hvd_dbs_step_clock_ask(int64_t clock) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->Ask(hvd_dbs::HostMark());
 }
 
-// Writes busy, wait, samples and data of at most `capacity` steps, 4 numbers each; returns how many.
-HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_drain(int64_t clock, double* rows, int64_t capacity) {
+HVD_DBS_EXPORT void hvd_dbs_step_clock_exclude(int64_t clock, double seconds) {
+  if (const auto found = hvd_dbs::FindStepClock(clock)) found->Exclude(seconds);
+}
+
+HVD_DBS_EXPORT void hvd_dbs_step_clock_tell(int64_t clock, bool has_news) {
+  if (const auto found = hvd_dbs::FindStepClock(clock)) found->Tell(has_news);
+}
+
+HVD_DBS_EXPORT bool hvd_dbs_step_clock_take_heard(int64_t clock) {
   const auto found = hvd_dbs::FindStepClock(clock);
-  if (found == nullptr) return 0;
+  return found != nullptr && found->TakeHeard();
+}
+
+namespace {
+
+// Busy, wait, samples and data of each step, 4 numbers in a row; returns how many steps.
+int64_t Write(const std::vector<hvd_dbs::StepTimes>& steps, double* rows, int64_t capacity) {
   int64_t num_steps = 0;
-  for (const hvd_dbs::StepTimes& step : found->Drain()) {
+  for (const hvd_dbs::StepTimes& step : steps) {
     if (num_steps == capacity) break;
     *rows++ = step.busy_seconds;
     *rows++ = step.wait_seconds;
@@ -146,4 +175,17 @@ HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_drain(int64_t clock, double* rows, int
     ++num_steps;
   }
   return num_steps;
+}
+
+}  // namespace
+
+HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_drain(int64_t clock, double* rows, int64_t capacity) {
+  const auto found = hvd_dbs::FindStepClock(clock);
+  return found == nullptr ? 0 : Write(found->Drain(), rows, capacity);
+}
+
+HVD_DBS_EXPORT int64_t hvd_dbs_step_clock_peek(int64_t clock, double* rows, int64_t capacity) {
+  const auto found = hvd_dbs::FindStepClock(clock);
+  if (found == nullptr) return 0;
+  return Write(found->Peek(static_cast<size_t>(capacity)), rows, capacity);
 }

@@ -1,8 +1,9 @@
 // When a rank had its data, when its own gradients were ready and when the reduced ones came back,
-// step by step.
+// step by step; and the news that ranks tell each other with the gradients.
 #ifndef HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 #define HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -43,7 +44,8 @@ struct StepTimes {
   double data_seconds;  // NaN where nobody has noted both ends.
 };
 
-// busy(k) = ready(k) - back(k-1), wait(k) = back(k) - ready(k), data(k) = fed(k) - asked(k).
+// busy(k) = ready(k) - back(k-1) - excluded, wait(k) = back(k) - ready(k),
+// data(k) = fed(k) - asked(k).
 // Safe to use from several threads.
 class StepClock {
  public:
@@ -58,8 +60,20 @@ class StepClock {
   void Fed(HostMark mark);
   void Ready(std::shared_ptr<const TimeMark> mark);
   void Back(std::shared_ptr<const TimeMark> mark, double num_samples);
+  // So much of the time since the last `Back` is no part of the step under way.
+  void Exclude(double seconds);
   // The steps since the last call whose times are known by now, oldest first.
   std::vector<StepTimes> Drain();
+  // The newest of them, at most so many, oldest first; they stay.
+  std::vector<StepTimes> Peek(size_t num_steps);
+
+  // Whether this rank tells the others, from its next step on, that it has news.
+  void Tell(bool has_news) { has_news_ = has_news; }
+  bool has_news() const { return has_news_; }
+  // Some rank has told so in the step under way.
+  void Hear() { heard_ = true; }
+  // Whether one has since the last call.
+  bool TakeHeard() { return heard_.exchange(false); }
 
  private:
   struct Step {
@@ -68,6 +82,7 @@ class StepClock {
     std::shared_ptr<const TimeMark> back;
     double num_samples;
     double data_seconds;
+    double excluded_seconds;
   };
 
   void Resolve();
@@ -78,8 +93,11 @@ class StepClock {
   std::shared_ptr<const TimeMark> ready_;
   std::optional<HostMark> asked_;
   double data_seconds_ = std::numeric_limits<double>::quiet_NaN();
+  double excluded_seconds_ = 0;
   std::deque<Step> pending_;
   std::deque<StepTimes> known_;
+  std::atomic<bool> has_news_ = false;
+  std::atomic<bool> heard_ = false;
 };
 
 // Clocks by number, because a graph's operations can only name one by an attribute.

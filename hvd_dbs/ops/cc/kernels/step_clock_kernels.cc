@@ -1,4 +1,4 @@
-// HvdDbsStepFed on the host, HvdDbsStepReady and HvdDbsStepBack on CPU and GPU.
+// HvdDbsStepReady and HvdDbsStepBack on CPU and GPU, the other operations of the clock on the host.
 #ifdef HVD_DBS_WITH_CUDA
 #define EIGEN_USE_GPU
 #endif
@@ -78,6 +78,30 @@ class StepBackOp : public StepClockOp {
   }
 };
 
+class StepTellOp : public StepClockOp {
+ public:
+  using StepClockOp::StepClockOp;
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* told;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &told));
+    const auto clock = Clock();
+    told->scalar<float>()() = clock != nullptr && clock->has_news() ? 1 : 0;
+  }
+};
+
+class StepHearOp : public StepClockOp {
+ public:
+  using StepClockOp::StepClockOp;
+
+  void Compute(OpKernelContext* context) override {
+    if (!(context->input(0).scalar<float>()() > 0)) return;
+    if (const auto clock = Clock()) clock->Hear();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepTell").Device(tensorflow::DEVICE_CPU), StepTellOp);
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepHear").Device(tensorflow::DEVICE_CPU), StepHearOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepFed").Device(tensorflow::DEVICE_CPU), StepFedOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepReady").Device(tensorflow::DEVICE_CPU), StepReadyOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepBack").Device(tensorflow::DEVICE_CPU), StepBackOp);

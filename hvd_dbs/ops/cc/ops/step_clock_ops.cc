@@ -1,4 +1,4 @@
-// What HvdDbsStepFed, HvdDbsStepReady and HvdDbsStepBack look like to TensorFlow.
+// What the step clock's operations look like to TensorFlow.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -40,6 +40,29 @@ Notes that the reduced gradients are back: those it runs after, on its device.
 
 noted: Of HvdDbsStepReady in the same step.
 num_samples: What this rank contributed, in host memory.
+clock: Number of the step clock.
+)doc");
+
+REGISTER_OP("HvdDbsStepTell")
+    .Output("told: float")
+    .Attr("clock: int")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+What this rank tells the others in this step: 1 where it has news, else 0.
+
+clock: Number of the step clock.
+)doc");
+
+REGISTER_OP("HvdDbsStepHear")
+    .Input("told: float")
+    .Attr("clock: int")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Notes whether some rank has told news in this step.
+
+told: A mean of what all have told, a scalar.
 clock: Number of the step clock.
 )doc");
 

@@ -1,0 +1,58 @@
+"""A clock that shows the steps that a test gives it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hvd_dbs.ops.step_clock import StepTimes
+
+
+class GivenClock:
+    """Each step is seen by one `drain`, as with a `StepClock`.
+
+    Attributes:
+        busy_seconds: Of the steps that nobody has seen yet.
+        num_samples: Of each of them, or one number for all.
+        excluded_seconds: What is no work of a step, as it was told.
+        has_news: What this rank tells the others.
+        heard: What some rank has told.
+    """
+
+    def __init__(self, busy_seconds=(), num_samples=4.0):
+        self.busy_seconds = busy_seconds
+        self.num_samples = num_samples
+        self.excluded_seconds = []
+        self.has_news = self.heard = False
+
+    def restart(self):
+        pass
+
+    def ask(self):
+        pass
+
+    def exclude(self, seconds):
+        self.excluded_seconds.append(seconds)
+
+    def tell(self, has_news):
+        self.has_news = has_news
+
+    def take_heard(self):
+        heard, self.heard = self.heard, False
+        return heard
+
+    def peek(self, num_steps):
+        times = self._times()
+        rows = zip(times.busy_seconds.tolist(), times.num_samples.tolist(), strict=True)
+        return list(rows)[-num_steps:]
+
+    def drain(self):
+        times = self._times()
+        self.busy_seconds = []
+        if np.ndim(self.num_samples):
+            self.num_samples = 4.0
+        return times
+
+    def _times(self):
+        busy = np.array(self.busy_seconds, dtype=np.float64)
+        none = np.zeros_like(busy)
+        return StepTimes(busy, none, none + self.num_samples, none)
