@@ -154,7 +154,7 @@ def adaptive() -> Strategy:
 
     A memory of visited batch sizes that is safe on saw-toothed curves, the threshold solver,
     trials as long as they promise more than they cost, decisions as often as they pay. What was
-    tried against it, and lost, is told in docs/strategies.md.
+    tried against it, and lost, is told in docs/tried.md.
 
     References:
         The threshold solver contains Cannikin's (Nie et al., 2024); the saw-teeth were measured
