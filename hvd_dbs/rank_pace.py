@@ -77,7 +77,9 @@ class RankPace:
         self.is_cut_by_cost = False
         self._usual = UsualPace.unknown(1)
         self._band = self._usual, np.nan, np.nan, np.nan
-        self._forget_steps()
+        self._drained: tuple[StepTimes, ...] = ()
+        self._no_pace = np.zeros(0, dtype=np.bool_)
+        self._has_news = False
 
     def restart(self) -> None:
         """Forgets the steps that were run so far, but not what is usual."""
@@ -94,26 +96,28 @@ class RankPace:
         Args:
             num_steps: Steps since the last call.
         """
-        newest = self.clock.peek(min(num_steps, STEPS_WATCHED))
-        if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest):
+        if self._has_news or not self.clock.is_heard:
             return
-        self._drained.append(self.clock.drain())
-        so_far = self._steps
-        last = np.column_stack([so_far.busy_seconds, so_far.num_samples])[-STEPS_WATCHED:]
-        news = self._usual.news(last[:, :1], last[:, 1:])[:, 0]
+        newest = self.clock.peek(STEPS_WATCHED)
+        if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest[-num_steps:]):
+            return
+        busy_seconds, work = np.array(newest).T[:, :, np.newaxis]
+        news = self._usual.news(busy_seconds, work)[:, 0]
         if news.any():
-            self._no_pace = np.ones(len(so_far.num_samples), dtype=np.bool_)
+            before = self.clock.drain()
+            self._drained = (before,)
+            self._no_pace = np.ones(len(before.num_samples), dtype=np.bool_)
             self._no_pace[-len(news) :] = ~news
             self._has_news = True
             self.clock.tell(True)
 
     def take(self) -> RoundSteps:
         """The steps that nobody has taken yet."""
-        self._drained.append(self.clock.drain())
-        steps = self._steps
+        times = *self._drained, self.clock.drain()
+        steps = RoundSteps(times, self._no_pace, self._has_news)
         if steps.has_news:
             self.clock.tell(False)
-        self._forget_steps()
+        self._drained, self._no_pace, self._has_news = (), np.zeros(0, dtype=np.bool_), False
         return steps
 
     def measure(self, steps: RoundSteps, batch_size: int) -> tuple[float, int]:
@@ -126,7 +130,7 @@ class RankPace:
             batch_size: This rank's in the last of them.
         """
         busy_seconds, work = steps.busy_seconds, steps.num_samples
-        chosen = self._chosen(work, batch_size)
+        chosen = self._chosen(busy_seconds, work, batch_size)
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
         is_new = np.isnan(busy_seconds[:1]).any() or not (self.is_cut_by_cost or chosen.all())
@@ -137,15 +141,6 @@ class RankPace:
         )
         return seconds, int(np.isfinite(busy_seconds).sum())
 
-    @property
-    def _steps(self) -> RoundSteps:
-        return RoundSteps(tuple(self._drained), self._no_pace, self._has_news)
-
-    def _forget_steps(self) -> None:
-        self._drained: list[StepTimes] = []
-        self._no_pace = np.zeros(0, dtype=np.bool_)
-        self._has_news = False
-
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is usual."""
         if self._band[0] is not self._usual or self._band[1] != work:
@@ -153,10 +148,13 @@ class RankPace:
             self._band = self._usual, work, float(low[0]), float(high[0])
         return busy_seconds < self._band[2] or busy_seconds > self._band[3]
 
-    def _chosen(self, work: NDArray[np.float64], batch_size: int) -> NDArray[np.bool_]:
+    def _chosen(
+        self, busy_seconds: NDArray[np.float64], work: NDArray[np.float64], batch_size: int
+    ) -> NDArray[np.bool_]:
         """Which steps were run at a batch size."""
         if not self.is_cut_by_cost:
             return np.asarray(work == batch_size)
+        work = np.where(np.isfinite(busy_seconds), work, 0.0)
         with np.errstate(divide="ignore"):
             near = np.abs(np.log(work / batch_size)) < _NEAR
         return np.asarray(near if near.any() else work > 0)

@@ -55,9 +55,13 @@ class StepClock:
 
     Whether a rank has news travels with the gradients of each step: `tell` sets it, `told` is what
     goes, `hear` what comes back, and behind the step all ranks know by `take_heard`.
+
+    Attributes:
+        is_heard: Whether what this rank tells goes anywhere: the same on all ranks.
     """
 
     def __init__(self) -> None:
+        self.is_heard = False
         library = native.loaded()
         self._recorder: _Recorder = (
             _TensorFlowRecorder() if library is None else _NativeRecorder(library)
@@ -114,6 +118,7 @@ class StepClock:
 
     def told(self) -> tf.Tensor:
         """What this rank tells in a step, float32: 1 where it has news, else 0; in the graph."""
+        self.is_heard = True
         with tf.device("CPU"):
             return self._recorder.told()
 
@@ -286,4 +291,5 @@ class _TensorFlowRecorder:
         num_known, times = int(self._num_steps.numpy()), self._times.numpy()
         if num_known > _CAPACITY:
             times = np.roll(times, -(num_known % _CAPACITY), axis=0)
-        return times[: min(num_known, _CAPACITY)][-num_steps:]
+        known = times[: min(num_known, _CAPACITY)]
+        return known[max(len(known) - num_steps, 0) :]

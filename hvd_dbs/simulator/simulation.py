@@ -131,8 +131,8 @@ class _Driver:
             self._resize()
             resize = self._cluster.next_resize()
             pieces: list[Played] = []
-            round_end, balancing_seconds = self._round_end(self._cluster.step), 0.0
-            watch_start = self._watch_start(self._cluster.step)
+            balancing_seconds = 0.0
+            round_end, watch_start = self._round_from(self._cluster.step)
             while (step := self._cluster.step) < resize:
                 self._begin_plans(step)
                 next_plan = self._planned[0].step if self._planned else resize
@@ -148,7 +148,7 @@ class _Driver:
                 pieces.append(played)
                 balancing_seconds = 0.0
                 if stop == round_end and stop < resize:
-                    round_end, watch_start = self._decide(pieces, stop), self._watch_start(stop)
+                    round_end, watch_start = self._decide(pieces, stop)
                     balancing_seconds = self._decision_seconds
                     pieces = []
                 elif stop >= watch_start and not self._watch.has_news:
@@ -191,10 +191,12 @@ class _Driver:
     def _leaves_cadence(self) -> bool:
         return self._strategy.every in ("automatic", "continuous")
 
-    def _watch_start(self, step: int) -> int:
-        """Behind which step of the round that begins with this one ranks first look for news."""
+    def _round_from(self, step: int) -> tuple[int, int]:
+        """Where the round that begins with this step ends, and where ranks first look for news."""
         first = watched_from(len(self._present), self._controller.steps_to_next or 1)
-        return self._steps if first is None or not self._leaves_cadence else step + first
+        if first is None or not self._leaves_cadence:
+            return self._round_end(step), self._steps + 1
+        return self._round_end(step), self._conditions.scenario.after_measured(step, first)
 
     def _resize(self) -> None:
         """A controller for the ranks that are present."""
@@ -220,8 +222,8 @@ class _Driver:
         self._present, self._watch = present, Watch(scenario)
         self._planned = [self._plan(step, f"{len(present)} ranks", resized=step > 0)]
 
-    def _decide(self, pieces: Sequence[Played], step: int) -> int:
-        """Decides after so many steps; returns where the next round ends."""
+    def _decide(self, pieces: Sequence[Played], step: int) -> tuple[int, int]:
+        """Decides after so many steps; see `_round_from` for what it returns."""
         scenario = self._conditions.scenario
         unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
         measurement = self._cluster.measure(pieces, unmeasured)
@@ -241,10 +243,11 @@ class _Driver:
             self._planned.append(self._plan(first, decision.reason))
             if self._strategy.every == "automatic":
                 begin = first  # The round that judges the new plan begins with it.
+        end, watch_start = self._round_from(begin)
         if had_news and not decision.changed:
             # A pause, or what needs to be seen twice to be believed.
-            return min(self._round_end(begin), scenario.after_measured(begin, STEPS_WATCHED))
-        return self._round_end(begin)
+            end = min(end, scenario.after_measured(begin, STEPS_WATCHED))
+        return end, watch_start
 
     def _plan(self, step: int, reason: str, resized: bool = False) -> PlanChange:
         batch_sizes = np.zeros(self._size, dtype=np.int64)

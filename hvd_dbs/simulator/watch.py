@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -71,12 +72,13 @@ class Watch:
         self, pieces: Sequence[Played], most: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Numbers, busy seconds and samples of the last measured steps, the last one first."""
-        last = [
+        measured = (
             (piece.start + index, piece.busy[index], piece.batch_sizes)
             for piece in reversed(pieces)
             for index in reversed(range(len(piece.busy)))
             if self._scenario.is_measured(piece.start + index)
-        ][:most]
+        )
+        last = list(itertools.islice(measured, most))
         shape = (len(last), self._scenario.size)
         return (
             np.array([step for step, _, _ in last], dtype=np.int64),

@@ -49,6 +49,7 @@ class GradientReducer:
                 clock.fed(data)
         num_samples, work = self.balancer.advance_step()
         ready = clock.ready(_present(gradients))
+        gradients = self._as_sent(gradients)
         told = self._told(gradients)
         # Exact except in a last, partial batch.
         expected_total = self.balancer.loop.global_batch_size()
@@ -63,14 +64,16 @@ class GradientReducer:
         self, gradients: Tensors, weight: tf.Tensor | float, expected_total: tf.Tensor | float
     ) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients; see `weighted_allreduce`."""
-        if self._sparse_as_dense:
-            gradients = [
-                tf.convert_to_tensor(gradient)
-                if isinstance(gradient, tf.IndexedSlices)
-                else gradient
-                for gradient in gradients
-            ]
+        gradients = self._as_sent(gradients)
         return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
+
+    def _as_sent(self, gradients: Tensors) -> Tensors:
+        if not self._sparse_as_dense:
+            return gradients
+        return [
+            tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+            for gradient in gradients
+        ]
 
     def _told(self, gradients: Tensors) -> list[tf.Tensor]:
         """What this rank tells the others with its gradients, in one of their buckets.

@@ -223,6 +223,19 @@ def check_parts_that_do_not_belong_together_are_an_error():
         fit(net, fresh, fresh.dataset(images(64), training=False))
 
 
+def check_steps_that_go_on_behind_their_end_are_an_error():
+    balancer = hvd.Balancer(B)
+    net = model()
+    compile_model(net, sgd(balancer))
+    data = balancer.dataset(images(64))
+    tf.config.experimental.set_synchronous_execution(False)
+    try:
+        with pytest.raises(ValueError, match="set_synchronous_execution"):
+            fit(net, balancer, data, epochs=1)
+    finally:
+        tf.config.experimental.set_synchronous_execution(True)
+
+
 def check_data_that_the_balancer_does_not_train_on_are_an_error():
     """Once, a fit went on with them, weighted by the batches of the balancer's own data set."""
     balancer, other = hvd.Balancer(B, "even"), hvd.Balancer(B, "even")

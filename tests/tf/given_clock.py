@@ -16,6 +16,7 @@ class GivenClock:
         excluded_seconds: What is no work of a step, as it was told.
         has_news: What this rank tells the others.
         heard: What some rank has told.
+        is_heard: Whether what this rank tells goes anywhere.
     """
 
     def __init__(self, busy_seconds=(), num_samples=4.0):
@@ -23,6 +24,7 @@ class GivenClock:
         self.num_samples = num_samples
         self.excluded_seconds = []
         self.has_news = self.heard = False
+        self.is_heard = True
 
     def restart(self):
         pass
@@ -43,7 +45,8 @@ class GivenClock:
     def peek(self, num_steps):
         times = self._times()
         rows = zip(times.busy_seconds.tolist(), times.num_samples.tolist(), strict=True)
-        return list(rows)[-num_steps:]
+        known = list(rows)
+        return known[max(len(known) - num_steps, 0) :]
 
     def drain(self):
         times = self._times()

@@ -67,7 +67,7 @@ class Job:
                 self.run_steps()
                 self.loop.end_steps(step)
         self.loop.end_epoch()
-        # Lets go of the round's steps, of which there is a limit.
+        # Lets go of the round's steps; of more than 4096 the clock keeps the last.
         pace = self.loop._rounds.pace
         pace.measure(pace.take(), 4)
         gc.collect()

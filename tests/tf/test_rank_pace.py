@@ -64,14 +64,19 @@ def test_without_news_all_steps_of_the_round_count(pace):
     assert pace.measure(pace.take(), 4) == (pytest.approx(1.02), 4)
 
 
-def test_news_that_were_not_heard_are_told_again(pace):
-    """Who has no samples in a last, partial step is not heard."""
+def test_news_are_told_until_the_next_round(pace):
+    """Who has no samples in a last, partial step is not heard in it."""
     assert has_news(pace, [2.0, 2.0])
-    pace.clock.has_news = False
-    assert has_news(pace, [2.0])
+    assert has_news(pace, [1.0, 1.0, 1.0])
     pace.restart()
     assert not pace.clock.has_news
     assert pace.measure(pace.take(), 4)[1] == 0
+
+
+def test_who_is_not_heard_does_not_look(pace):
+    pace.clock.is_heard = False
+    assert not has_news(pace, [1.0, 2.0, 2.0])
+    assert pace.measure(pace.take(), 4) == (pytest.approx(5 / 3), 3)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +109,13 @@ def test_cut_by_cost_a_step_counts_for_what_it_would_have_taken_at_the_batch_siz
     assert not has_news(pace, [3.0, 3.1, 2.9], np.array([8.0, 8.4, 7.6]), steps_at_once=3)
     assert pace.measure(pace.take(), 4) == (pytest.approx(3.0 * 0.5**0.9, rel=0.02), 3)
     assert has_news(pace, [6.0, 6.1, 6.2], np.array([3.8, 4.2, 4.0]), steps_at_once=3)
+
+
+def test_cut_by_cost_the_new_pace_counts_whatever_the_work(pace):
+    """Steps of before are nearer to the batch size, and say nothing any more."""
+    pace.is_cut_by_cost = True
+    assert has_news(pace, [1.0, 1.0, 3.0, 3.0], np.array([4.0, 4.0, 5.4, 5.4]), steps_at_once=4)
+    assert pace.measure(pace.take(), 4) == (pytest.approx(3.0 * (4 / 5.4) ** 0.9), 2)
 
 
 def test_a_simulated_job_looks_for_news_as_a_rank_does():

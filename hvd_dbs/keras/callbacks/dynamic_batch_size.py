@@ -185,6 +185,11 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 "The ranks of this elastic job have not met. Call fit in a function decorated with "
                 "hvd.elastic.run, with hvd.elastic.KerasState(model, ...) as its argument."
             )
+        if not tf.config.experimental.get_synchronous_execution():
+            raise ValueError(
+                "tf.config.experimental.set_synchronous_execution(False) lets a step go on behind "
+                "its end, so ranks could decide on their plans behind different ones. Leave it out."
+            )
         if getattr(self.model.optimizer, "balancer", None) is not self._balancer:
             raise ValueError(
                 "The model's optimizer does not weigh gradients by this balancer. Compile with "
