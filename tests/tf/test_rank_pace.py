@@ -67,7 +67,9 @@ def test_without_news_all_steps_of_the_round_count(pace):
 def test_news_are_told_until_the_next_round(pace):
     """Who has no samples in a last, partial step is not heard in it."""
     assert has_news(pace, [2.0, 2.0])
-    assert has_news(pace, [1.0, 1.0, 1.0])
+    assert has_news(pace, [2.0, 2.0, 2.3])
+    assert pace.measure(pace.take(), 4) == (pytest.approx(2.06), 5)
+    assert has_news(pace, [4.0, 4.0])
     pace.restart()
     assert not pace.clock.has_news
     assert pace.measure(pace.take(), 4)[1] == 0
