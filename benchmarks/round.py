@@ -5,8 +5,9 @@
 
 Both ways take turns, strategy by strategy. In each step every rank is busy for a while, the last
 one longest, and all meet as they do in training. What is told is the time that the main thread
-of a rank spends on a round: the median over rounds, and of the ranks the slowest. The last line is
-`adaptive` on equal ranks as it is in a job: decisions where it wants them, news looked for between.
+of a rank spends on a round: the median over rounds, and of the ranks the slowest. Then `adaptive`
+on equal ranks as it is in a job: decisions where it wants them, news looked for between. The last
+line is what it costs that news travel with the gradients: steps with and without them in turn.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import horovod.tensorflow as hvd
@@ -33,6 +34,7 @@ _SAMPLES_PER_RANK = 64
 _STEP_SECONDS, _SPREAD = 0.02, 0.5
 _STEPS_IN_ROUND, _WARM_UP = 3, 5
 _PEACE_STEPS = 300
+_NUM_GRADIENTS, _NUM_REDUCTIONS = 20, 1000
 _WORK = bytes(100_000)
 
 
@@ -113,6 +115,7 @@ def main() -> None:
     collective = job.connect()
     rows = list(_measure(collective, options.rounds))
     peace, num_decisions = _peace(collective)
+    silent, telling = _travelling(collective)
     if collective.rank == 0:
         print(f"\n**A round of decision on {collective.size} ranks, ms (median; 90 %)**\n")
         print("| strategy | waited for | beside the steps |\n|---|---:|---:|")
@@ -121,10 +124,12 @@ def main() -> None:
             print(f"| `{row['strategy']}` | {waited} | {beside} |")
         print(
             f"\n`adaptive` on equal ranks: {peace:.3f} ms a step, {num_decisions} decisions and "
-            f"the looks for news of {_PEACE_STEPS} steps."
+            f"the looks for news of {_PEACE_STEPS} steps.\n"
+            f"{_NUM_GRADIENTS} gradients, ms: {silent:.3f} without news, {telling:.3f} with them."
         )
         if options.json:
-            figures = {"ranks": collective.size, "rounds": rows, "peace": peace}
+            news = {"silent": silent, "telling": telling}
+            figures = {"ranks": collective.size, "rounds": rows, "peace": peace, "news": news}
             options.json.write_text(json.dumps(figures) + "\n")
     hvd.shutdown()
 
@@ -161,6 +166,37 @@ def _peace(collective: job.Collective) -> tuple[float, int]:
     training.end()
     total = collective.allgather(np.array([sum(seconds)])).max()
     return 1000 * float(total) / _PEACE_STEPS, training.num_decisions
+
+
+def _travelling(collective: job.Collective) -> tuple[float, float]:
+    """Median milliseconds of a reduction of gradients without and with news, the slowest rank's."""
+    gradients = [tf.ones([1000])] * _NUM_GRADIENTS
+    steps = [_reduction(with_news) for with_news in (False, True)]
+    seconds: list[list[float]] = [[], []]
+    for number in range(_NUM_REDUCTIONS):
+        for which in (0, 1) if number % 2 else (1, 0):
+            start = time.perf_counter()
+            steps[which](*gradients)
+            seconds[which].append(time.perf_counter() - start)
+    silent, telling = (_slowest(collective, one)[0] for one in seconds)
+    return silent, telling
+
+
+def _reduction(with_news: bool) -> Callable[..., tf.Tensor]:
+    clock = StepClock()
+
+    @tf.function
+    def step(*gradients: tf.Tensor) -> tf.Tensor:
+        ready = clock.ready(gradients)
+        told = [clock.told()] if with_news else []
+        name = f"benchmark.news.{with_news}"
+        means = weighted_allreduce([*gradients, *told], 1.0, name=name)
+        clock.back(ready, means[: len(gradients)], tf.constant(1))
+        for mean in means[len(gradients) :]:
+            clock.hear(mean)
+        return means[0]
+
+    return step
 
 
 def _slowest(collective: job.Collective, seconds: list[float]) -> tuple[float, float]:

@@ -53,6 +53,11 @@ class DecisionRounds:
         return self._controller.steps_to_next is not None
 
     @property
+    def leaves_cadence(self) -> bool:
+        """Whether the strategy leaves it to the job when the next round is due, and heeds news."""
+        return self._controller.strategy.every in ("automatic", "continuous")
+
+    @property
     def are_under_way(self) -> bool:
         """Whether an exchange has not ended yet; the same answer on all ranks."""
         return self._under_way is not None
@@ -62,7 +67,7 @@ class DecisionRounds:
         self.steps_ahead = LEAST  # Of ranks that have come, nobody knows what they need.
         self._steps_in_round = 0
         self._steps_to_next = self._controller.steps_to_next or 1
-        if self._leaves_cadence:  # Who knows what has happened since the last fit?
+        if self.leaves_cadence:  # Who knows what has happened since the last fit?
             self._steps_to_next = min(self._steps_to_next, FIRST_ROUND_STEPS)
         if self.are_within_epochs:
             self.pace.restart()
@@ -86,7 +91,7 @@ class DecisionRounds:
         self._steps_in_round += num_measured
         with self.pace.own_time.counted():
             agreed = self.finish()
-            is_news = self._leaves_cadence and self.pace.clock.take_heard()
+            is_news = self.leaves_cadence and self.pace.clock.take_heard()
             if is_news or self._steps_in_round >= self._steps_to_next:
                 self._under_way = self._start(batch_size, is_news)
             elif self._is_watching:
@@ -112,7 +117,7 @@ class DecisionRounds:
                 self.steps_ahead,
             )
         self.steps_ahead = agreed.steps_ahead
-        if self._is_news and self._leaves_cadence and not agreed.decision.changed:
+        if self._is_news and self.leaves_cadence and not agreed.decision.changed:
             # A pause, or what needs to be seen twice to be believed.
             self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
         return agreed
@@ -131,13 +136,9 @@ class DecisionRounds:
             self._steps_in_round = -num_steps - 1
 
     @property
-    def _leaves_cadence(self) -> bool:
-        return self._controller.strategy.every in ("automatic", "continuous")
-
-    @property
     def _is_watching(self) -> bool:
         first = watched_from(self._collective.size, self._steps_to_next)
-        return self._leaves_cadence and first is not None and self._steps_in_round >= first
+        return self.leaves_cadence and first is not None and self._steps_in_round >= first
 
     def _start(self, batch_size: int, is_news: bool = False) -> DecisionRound:
         self.pace.own_time.begin_round()

@@ -75,6 +75,11 @@ class TrainingLoop:
         return self._stage.num_steps_in(self._epoch)
 
     @property
+    def heeds_news(self) -> bool:
+        """Whether it matters what ranks tell each other with their gradients."""
+        return self._rounds.leaves_cadence
+
+    @property
     def steps_ahead(self) -> int:
         """Steps behind the one under way whose data are prepared, where plans change in mid-epoch.
 

@@ -78,14 +78,15 @@ class GradientReducer:
     def _told(self, gradients: Tensors) -> list[tf.Tensor]:
         """What this rank tells the others with its gradients, in one of their buckets.
 
-        Nothing where there is no such bucket, or not all ranks would hear of it.
+        Nothing where there is no such bucket, or not all ranks would hear of it and heed it.
         """
         dense = [
             gradient
             for gradient in gradients
             if isinstance(gradient, tf.Tensor) and gradient.shape.num_elements() != 0
         ]
-        if self.balancer is None or not dense or self._options["process_set"].process_set_id != 0:
+        is_heard = self._options["process_set"].process_set_id == 0
+        if self.balancer is None or not self.balancer.loop.heeds_news or not (dense and is_heard):
             return []
         return [tf.cast(self.balancer.clock.told(), dense[0].dtype)]
 

@@ -62,11 +62,11 @@ def check_clock_sees_every_step():
 
 
 @contextlib.contextmanager
-def training(mode: str = "auto") -> Iterator[hvd.Balancer]:
+def training(mode: str = "auto", strategy: str = "adaptive") -> Iterator[hvd.Balancer]:
     """A balancer whose epoch is open, for steps that need no data."""
     os.environ["HVD_DBS_NATIVE"] = mode
     native.forget_agreement()
-    balancer = hvd.Balancer(B, "even")
+    balancer = hvd.Balancer(B, strategy)
     balancer.dataset(np.arange(100 * B))
     balancer.loop.begin_training()
     balancer.loop.begin_epoch(0)
@@ -100,7 +100,13 @@ def check_news_of_a_rank_reach_all_with_its_gradients():
 
 
 def check_news_need_no_bucket_of_their_own():
-    """What has none to travel with stays: a sum more in each step is not worth it."""
+    """What has none to travel with stays: a sum more in each step is not worth it.
+
+    Nor is anything told where nobody heeds it.
+    """
+    with training(strategy="dbs") as balancer:
+        assert len(GradientReducer(balancer)([tf.ones([2])])) == 1
+        assert not balancer.clock.is_heard
     with training() as balancer:
         slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([4, 2]))
         for gradients in (
