@@ -123,10 +123,11 @@ class VisitedPoints:
         far = usable & (np.abs(surprise) > np.where(seen | awaited, tolerance, 0.0))
         changed, suspect = confirm(state["suspect"], surprise, far, usable)
         # One of few steps that was a pause looks like a change, and so does the first step of a
-        # batch size, in which kernels tune themselves. All else far beyond noise is believed.
+        # batch size, in which kernels tune themselves. All else far beyond noise is believed: from
+        # three steps on, their mean leaves a pause out (`typical_seconds`).
         few = steps < _FEW_STEPS
         ratio = np.exp(surprise)
-        pause = (ratio > _PAUSE) | (few & ((ratio - 1.0) * steps + 1.0 > _PAUSE))
+        pause = few & ((ratio - 1.0) * steps + 1.0 > _PAUSE)
         first = few & (state["current"] != b) & (surprise > 0)
         changed |= far & seen & (np.abs(surprise) > _CLEAR * tolerance) & ~pause & ~first
         changed |= awaited & (state["warned"] > 0)

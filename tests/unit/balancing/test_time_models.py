@@ -169,6 +169,14 @@ class TestVisitedPoints:
         state = fold(model, [(32, 0.030)] * 4 + [(32, 0.9), (32, 0.030)])
         assert seconds_at(model, state, 32) == pytest.approx(0.030, rel=0.01)
 
+    def test_three_steps_are_no_pause_however_long(self):
+        """A round's mean leaves single steps of over three times the median out already."""
+        model = VisitedPoints()
+        known = fold(model, [(32, 0.030)] * 4, num_steps=[5])
+        for steps, seconds in ((2, 0.030), (3, 0.150)):
+            state = fold(model, [(32, 0.150)], known, num_steps=[steps])
+            assert seconds_at(model, state, 32) == pytest.approx(seconds, rel=0.02)
+
     def test_drift_is_followed_at_all_points(self):
         model = VisitedPoints()
         state = fold(model, [(48, 0.040), (32, 0.030)] * 4)
