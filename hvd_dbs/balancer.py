@@ -92,7 +92,7 @@ class Balancer:
         self._resumption = Resumption(
             self.collective,
             self._controller,
-            self.loop,
+            self.loop.position,
             hosts,
             parts={"learning_rate": self.dynamic_learning_rate},
         )
@@ -232,7 +232,7 @@ class Balancer:
     @property
     def cursor(self) -> Cursor:
         """Where training stands in the samples: where it is to go on if it ends here."""
-        return self.loop.cursor
+        return self.loop.position.cursor
 
     def state_dict(self) -> dict[str, Any]:
         """Plan, place in the epoch and memory as plain JSON data; of time models this rank's.

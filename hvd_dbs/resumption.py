@@ -14,7 +14,7 @@ from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.sampling import Cursor
-from hvd_dbs.training_loop import TrainingLoop
+from hvd_dbs.training_position import TrainingPosition
 
 
 class StatefulPart(Protocol):
@@ -39,7 +39,7 @@ class Resumption:
     Args:
         collective: The job.
         controller: This rank's controller.
-        loop: Where training stands.
+        position: Where training stands.
         hosts: The host of every rank, by rank.
         parts: What is saved along, by name.
     """
@@ -48,13 +48,13 @@ class Resumption:
         self,
         collective: job.Collective,
         controller: Controller,
-        loop: TrainingLoop,
+        position: TrainingPosition,
         hosts: Sequence[str],
         parts: Mapping[str, StatefulPart],
     ) -> None:
         self._collective = collective
         self._controller = controller
-        self._loop = loop
+        self._position = position
         self._slots = slots_by_rank(hosts)
         self._parts = dict(parts)
         self._data: dict[str, Any] | None = None
@@ -67,9 +67,9 @@ class Resumption:
         Raises:
             ValueError: If training is to go on with other samples.
         """
-        if self._loop.start is not None:
+        if self._position.start is not None:
             _check_data(self._data, index_stage.identity)
-        self._loop.read_from(index_stage)
+        self._position.read_from(index_stage)
         self._data = index_stage.identity
 
     def state(self) -> BalancerState:
@@ -81,7 +81,7 @@ class Resumption:
         return BalancerState(
             strategy=controller["strategy"],
             ranks=tuple(ranks),
-            cursor=self._loop.cursor,
+            cursor=self._position.cursor,
             data=self._data,
             steps_to_next=controller["steps_to_next"],
             solver=controller["solver"],
@@ -113,7 +113,7 @@ class Resumption:
             state = BalancerState.of(plain)
             if state.cursor != Cursor():
                 _check_data(state.data, self._data)
-            self._loop.check_start(state.cursor)
+            self._position.check_start(state.cursor)
             self._controller.load_state_dict(self._controller_state(state))
             self._load_parts(state.parts)
             agreed = {
@@ -133,7 +133,7 @@ class Resumption:
             self._controller.load_state_dict(before)
             self._load_parts(parts_before)
             raise
-        self._loop.start_at(state.cursor)
+        self._position.start_at(state.cursor)
         self._data = self._data or state.data
 
     def remember(self) -> None:

@@ -15,11 +15,11 @@ def set_initial_epoch(model: keras.Model, balancer: Balancer) -> None:
 
     Does nothing where there is no such place. Keras's `BackupAndRestore` does it the same way.
     """
-    if balancer.loop.start is not None:
-        model._initial_epoch = balancer.loop.start.epoch
+    if balancer.loop.position.start is not None:
+        model._initial_epoch = balancer.loop.position.start.epoch
 
 
 def clear_initial_epoch(model: keras.Model, balancer: Balancer) -> None:
     """Lets the next `fit` begin where its arguments say; to be called before training goes on."""
-    if balancer.loop.start is not None:
+    if balancer.loop.position.start is not None:
         model._initial_epoch = None

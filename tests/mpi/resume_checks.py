@@ -141,7 +141,7 @@ def check_training_that_cannot_go_on_so_says_why():
     with pytest.raises(ValueError, match=r"begins with epoch 0 .* go on in epoch 2"):
         balancer.loop.begin_epoch(0)
     balancer.loop.begin_epoch(2)
-    assert balancer.loop.num_steps_in_epoch == 4
+    assert balancer.loop.position.num_steps_in_epoch == 4
     balancer.loop.end_training()
 
 

@@ -72,7 +72,7 @@ def main(folder: Path, fault: str) -> tuple[NDArray[np.float64], NDArray[np.floa
 
         def on_train_batch_end(self, batch, logs=None):
             super().on_train_batch_end(batch, logs)
-            if FAULTS[fault] == (self.epoch, balancer.loop.steps_done):
+            if FAULTS[fault] == (self.epoch, balancer.loop.position.steps_done):
                 balancer.gather_state_dict()  # All have noted it, and rank 0 has saved.
                 if rank == size - 1 and fault == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -141,7 +141,7 @@ def check_windows_cut_by_cost_equal_one_process():
         seen = []
         counts = keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda step, logs, loop=balancer.loop, seen=seen: seen.append(
-                (loop.samples_in_step(step), loop._stage.batch_sizes_in(step)[hvd.rank()])
+                (loop.samples_in_step(step), loop.position.stage.batch_sizes_in(step)[hvd.rank()])
             )
         )
         work, drain = [], balancer.clock.drain

@@ -42,7 +42,9 @@ def global_batch(balancer, step, ids):
     row[:count] = ids.numpy()[:count]
     assert len(ids) == max(count, 1) or count == 0
     rows = hvd_collective().allgather(row)
-    counts = step_batch_sizes(step, balancer.plan.batch_sizes, balancer.loop._num_samples)
+    position = balancer.loop.position
+    num_samples = position.stage.part(position.epoch).num_left
+    counts = step_batch_sizes(step, balancer.plan.batch_sizes, num_samples)
     return [i for row, count in zip(rows, counts, strict=True) for i in row[:count].tolist()]
 
 

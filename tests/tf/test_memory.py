@@ -42,7 +42,7 @@ class Job:
         self.loop = TrainingLoop(AloneCollective(), self.controller)
         costs = SampleCosts.of(1 + np.arange(4 * num_steps) % 7, 4 * num_steps) if by_cost else None
         self.stage = IndexStage(4 * num_steps, seed=7, rank=0, batch_sizes=(4,), costs=costs)
-        self.loop.read_from(self.stage)
+        self.loop.position.read_from(self.stage)
         decide = self.controller.decide
 
         def count(records):

@@ -29,7 +29,7 @@ def measured(one, batch_size):
 def loop():
     controller = Controller(strategies.resolve("dbs", every=2), 4, Bounds.of(1, minimum=1))
     one = TrainingLoop(AloneCollective(), controller)
-    one.read_from(IndexStage(40, seed=None, rank=0, batch_sizes=(4,)))
+    one.position.read_from(IndexStage(40, seed=None, rank=0, batch_sizes=(4,)))
     one.begin_training()
     one.begin_epoch(0)
     yield one
@@ -71,7 +71,7 @@ def test_where_samples_differ_in_cost_the_clock_counts_it():
     one = TrainingLoop(AloneCollective(), controller)
     given = np.arange(1.0, 41.0)
     stage = IndexStage(40, None, 0, (4,), costs=SampleCosts.of(given, 40))
-    one.read_from(stage)
+    one.position.read_from(stage)
     one.begin_training()
     one._rounds.steps_ahead = 3
     one.begin_epoch(0)
@@ -96,7 +96,7 @@ def test_the_first_steps_of_a_batch_size_are_left_out(loop):
 def test_rounds_leave_out_the_first_and_the_partial_step(loop, monkeypatch):
     rounds = []
     monkeypatch.setattr(
-        loop._rounds, "_start", lambda batch_size, is_news: rounds.append(loop._steps_done)
+        loop._rounds, "_start", lambda batch_size, is_news: rounds.append(loop.position.steps_done)
     )
     for step in range(1, 4):
         loop.end_steps(step)
@@ -110,7 +110,7 @@ def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
         strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1)
     )
     agreed = []
-    monkeypatch.setattr(loop, "_log", lambda _: agreed.append(loop._steps_done))
+    monkeypatch.setattr(loop, "_log", lambda _: agreed.append(loop.position.steps_done))
     under_way = []
     for step in range(1, 7):
         loop.end_steps(step)
@@ -125,14 +125,16 @@ def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
 def test_ranks_look_for_news_behind_the_first_part_of_a_round(monkeypatch, steps_to_next, first):
     controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
     one = TrainingLoop(AloneCollective(), controller)
-    one.read_from(IndexStage(400, seed=None, rank=0, batch_sizes=(4,)))
+    one.position.read_from(IndexStage(400, seed=None, rank=0, batch_sizes=(4,)))
     one.begin_training()
     one.begin_epoch(0)
     one._rounds._steps_to_next = steps_to_next
     looked, rounds = [], []
-    monkeypatch.setattr(one._rounds.pace, "look", lambda _: looked.append(one._steps_done))
+    monkeypatch.setattr(one._rounds.pace, "look", lambda _: looked.append(one.position.steps_done))
     monkeypatch.setattr(
-        one._rounds, "_start", lambda batch_size, is_news: rounds.append((one._steps_done, is_news))
+        one._rounds,
+        "_start",
+        lambda batch_size, is_news: rounds.append((one.position.steps_done, is_news)),
     )
     for step in range(1, 13):  # The first step of the epoch is not measured.
         if step == 12:

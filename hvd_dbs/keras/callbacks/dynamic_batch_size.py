@@ -74,7 +74,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._steps_seen = 0
         clear_initial_epoch(self.model, self._balancer)
         self._loop.begin_epoch(epoch)
-        self._num_steps = self._loop.num_steps_in_epoch
+        self._num_steps = self._loop.position.num_steps_in_epoch
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Remembers metrics and statistics before a step in which this rank only fills in.
@@ -99,7 +99,10 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._step_file.advance(batch + 1 - self._steps_seen)
             self._steps_seen = batch + 1
         self._loop.end_steps(batch + 1)
-        if batch + 1 >= self._num_steps < self._loop.num_steps and not self.model.stop_training:
+        if (
+            batch + 1 >= self._num_steps < self._loop.position.num_steps
+            and not self.model.stop_training
+        ):
             self.model.stop_training = self._end_of_epoch
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -147,7 +150,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def _check_reading(self) -> None:
         """Whose data set `fit` was given is seen once it is read."""
         error: Exception | None = None
-        if not self._loop.is_read:
+        if not self._loop.position.stage.is_read:
             error = ValueError(
                 "fit does not read the data set that this balancer made last to train on, so "
                 "gradients would be weighted by samples of other batches. Give fit the data set "
@@ -203,7 +206,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"balancer.dataset(source, shuffle_seed=7) shuffles; whatever else moves samples "
                 f"or keeps batches belongs into the source. map and prefetch may follow."
             )
-        given, expected = self.params.get("steps"), self._loop.num_steps
+        given, expected = self.params.get("steps"), self._loop.position.num_steps
         if given != expected:
             raise ValueError(
                 f"fit runs {given} steps an epoch but the balancer's data set has {expected}. "

@@ -120,7 +120,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves where so many steps are over."""
-        if self._balancer.loop.steps_done != min(batch + 1, self._balancer.loop.num_steps_in_epoch):
+        position = self._balancer.loop.position
+        if position.steps_done != min(batch + 1, position.num_steps_in_epoch):
             raise ValueError(
                 "TrainingStateCallback stands before DynamicBatchSizeCallback, so it would save "
                 "the weights of one step with the place of another. Put it behind."
@@ -137,7 +138,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
     def _has_newer(self) -> bool:
         """Whether this is an elastic job whose ranks have changed: its last commit is newer."""
         is_elastic = isinstance(self._balancer.collective, job.ElasticCollective)
-        return is_elastic and self._balancer.loop.start is not None
+        return is_elastic and self._balancer.loop.position.start is not None
 
     def _save(self) -> None:
         """Saves on rank 0; all ranks tell what their time models know."""
