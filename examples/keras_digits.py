@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--global-batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--journal", help="file for hvd-dbs report: who is slow, who waits")
     options = parser.parse_args()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
@@ -61,7 +62,9 @@ def main() -> None:
     keras.utils.set_random_seed(1 + hvd.rank())
     train, test = datasets.load(options.data)
 
-    balancer = hvd.Balancer(options.global_batch_size, strategy=options.strategy)
+    balancer = hvd.Balancer(
+        options.global_batch_size, strategy=options.strategy, journal=options.journal
+    )
     dataset = balancer.dataset(train, shuffle_seed=7)
 
     model = make_model(train[0].shape[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
+from hvd_dbs.decision_log import DecisionLog, open_journal
 from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepWork
@@ -47,6 +49,8 @@ class Balancer:
             by hostname.
         max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
         multiple_of: Local batch sizes are multiples of this.
+        journal: File to which rank 0 writes what it hears of all ranks and decides, for
+            `hvd-dbs report`; behind what is there already. None: nowhere.
 
     Raises:
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
@@ -65,6 +69,7 @@ class Balancer:
         min_batch_size: BatchSizeBound = 1,
         max_batch_size: BatchSizeBound | None = None,
         multiple_of: int = 1,
+        journal: str | os.PathLike[str] | None = None,
     ) -> None:
         self.collective = job.connect_for_long()
         given = {
@@ -74,6 +79,7 @@ class Balancer:
             "min_batch_size": min_batch_size,
             "max_batch_size": max_batch_size,
             "multiple_of": multiple_of,
+            "whether there is a journal": journal is not None,  # Rank 0's path may be its own.
         }
         self._given = {name: repr(value) for name, value in given.items()}
         agreement.require_equal(self.collective, self._given)
@@ -86,7 +92,10 @@ class Balancer:
             whole_number("global_batch_size", global_batch_size),
             bounds,
         )
-        self.loop = TrainingLoop(self.collective, self._controller)
+        log = DecisionLog(
+            self.collective, self._controller, hosts, open_journal(self.collective, journal)
+        )
+        self.loop = TrainingLoop(self.collective, self._controller, log)
         self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
         self.loop.followers.append(self.dynamic_learning_rate.follow)
         self._resumption = Resumption(
@@ -280,9 +289,8 @@ class Balancer:
         self.collective.meet()
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        self._controller.change_ranks(
-            global_batch_size, self._limits.bounds(agreement.hostnames(self.collective))
-        )
+        hosts = self.loop.log.hosts = agreement.hostnames(self.collective)
+        self._controller.change_ranks(global_batch_size, self._limits.bounds(hosts))
         self.loop.change_ranks()
         self.dynamic_learning_rate.follow(global_batch_size)
         self._resumption.rejoin(state)

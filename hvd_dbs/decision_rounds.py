@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import partial
+
+import numpy as np
 
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
@@ -30,16 +33,19 @@ class DecisionRounds:
         collective: The job.
         controller: This rank's controller.
         clock: This rank's clock.
+        always: Whether epochs end with a round even where nothing is decided, to hear of all ranks.
 
     Attributes:
         steps_ahead: Steps behind the one under way whose plans are final, so that the data pipeline
             can prepare them; the same on all ranks.
     """
 
-    def __init__(self, collective: Collective, controller: Controller, clock: StepClock) -> None:
+    def __init__(
+        self, collective: Collective, controller: Controller, clock: StepClock, always: bool = False
+    ) -> None:
         self.steps_ahead = LEAST
         self.pace = RankPace(clock)
-        self._collective, self._controller = collective, controller
+        self._collective, self._controller, self._always = collective, controller, always
         self._host_load = HostLoad()
         self._under_way: DecisionRound | None = None
         self._steps_in_round = 0
@@ -51,6 +57,12 @@ class DecisionRounds:
     def are_within_epochs(self) -> bool:
         """Whether decisions fall between steps, not only between epochs."""
         return self._controller.steps_to_next is not None
+
+    @property
+    def are_between_epochs(self) -> bool:
+        """Whether decisions fall at the end of each epoch."""
+        every = self._controller.strategy.every
+        return every == "epoch" or (self._always and every is None)
 
     @property
     def leaves_cadence(self) -> bool:
@@ -71,6 +83,7 @@ class DecisionRounds:
             self._steps_to_next = min(self._steps_to_next, FIRST_ROUND_STEPS)
         if self.are_within_epochs:
             self.pace.restart()
+        if self.are_within_epochs or self._always:
             self._host_load.start()
 
     def end_training(self) -> None:
@@ -151,6 +164,7 @@ class DecisionRounds:
         waited, whole = steps.data_seconds, steps.whole_seconds
         self._needed = self._needed.after(waited, whole, steps_ahead)
         busy_seconds, num_steps = self.pace.measure(steps, batch_size)
+        whole = whole[np.isfinite(whole)]
         load = self._host_load.latest()
         measurement = Measurement.of(
             [batch_size],
@@ -159,4 +173,9 @@ class DecisionRounds:
             cpu_load=[load.cpu],
             memory_load=[load.memory],
         )
-        return Report(measurement, self.pace.own_time.round_seconds, self._needed.wanted)
+        return Report(
+            measurement,
+            self.pace.own_time.round_seconds,
+            self._needed.wanted,
+            float(np.median(whole)) if whole.size else math.nan,
+        )

@@ -12,6 +12,7 @@ from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.data.evaluation_stage import Evaluation
+from hvd_dbs.decision_log import DecisionLog
 from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepWork
@@ -30,24 +31,28 @@ class TrainingLoop:
     Args:
         collective: The job.
         controller: This rank's controller.
+        log: What people hear of decisions; None: changes of plan, by rank 0.
 
     Attributes:
         clock: This rank's clock.
         position: Where training stands.
+        log: The one given, or made.
         followers: What is called with each new global batch size.
     """
 
-    def __init__(self, collective: Collective, controller: Controller) -> None:
+    def __init__(
+        self, collective: Collective, controller: Controller, log: DecisionLog | None = None
+    ) -> None:
         self.clock = StepClock()
         self.evaluation = Evaluation()
         self._collective = collective
         self._controller = controller
         self._shares = StepShares()
         self.position = TrainingPosition(collective, controller, self._shares.samples)
-        self._rounds = DecisionRounds(collective, controller, self.clock)
+        self.log = log or DecisionLog(collective, controller)
+        self._rounds = DecisionRounds(collective, controller, self.clock, self.log.has_journal)
         self._agreed_plan = controller.plan
         self._steps_in_call = 1
-        self._warnings: set[str] = set()
         self._is_training = False
         self._resize_to: int | None = None
         self.followers: list[Callable[[int], None]] = []
@@ -82,6 +87,7 @@ class TrainingLoop:
         self._rounds.begin_training()
         self._agreed_plan = self._controller.plan
         self.position.begin_training()
+        self.log.begin()
 
     def begin_epoch(self, epoch: int) -> None:
         """An epoch begins with the plan last decided on. Collective where a round is under way.
@@ -127,7 +133,7 @@ class TrainingLoop:
     def end_epoch(self) -> None:
         """An epoch is over. Collective where its end is that of a round."""
         self.position.close_epoch()
-        if self._controller.strategy.every == "epoch":
+        if self._rounds.are_between_epochs:
             self._apply(self._rounds.decide(self.position.last_batch_size))
 
     def end_training(self) -> None:
@@ -142,6 +148,7 @@ class TrainingLoop:
             # A rank that ends its process takes MPI from those that have not come to look yet.
             self._collective.allgather(np.zeros(1))
         self._rounds.end_training()
+        self.log.flush()
         self.position.end_training()
         self.finish_resize()
 
@@ -239,15 +246,4 @@ class TrainingLoop:
             if first < self.position.num_steps_in_epoch:
                 self._shares.change(first, batch_sizes)
             self._rounds.wait_for_plan(first - self.position.steps_done)
-        self._log(agreed)
-
-    def _log(self, agreed: Agreed) -> None:
-        if self._collective.rank != 0:
-            return
-        before, decision = agreed.before, agreed.decision
-        where = f"epoch {self.position.epoch}, step {self.position.steps_done}"
-        if decision.changed:
-            _LOGGER.info("%s: %s -> %s: %s", where, before, decision.plan, decision.reason)
-        elif decision.warning and decision.reason not in self._warnings:
-            self._warnings.add(decision.reason)
-            _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
+        self.log.tell(agreed, self.position.epoch, self.position.steps_done)

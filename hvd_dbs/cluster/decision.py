@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.cluster.collective import Collective
 
 _LEAST_COST = 1e-5
+_ROW_SIZE = 5
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,37 @@ class Report:
         measurement: What it measured, one row.
         cost_seconds: What a round costs it.
         steps_ahead: By how many steps its data pipeline has to be ahead.
+        step_seconds: What a whole step took, waiting for the others included.
     """
 
     measurement: Measurement
     cost_seconds: float = 0.0
     steps_ahead: int = LEAST
+    step_seconds: float = math.nan
+
+    @property
+    def row(self) -> NDArray[np.float64]:
+        """What all strategies have in common, shape `[5]`."""
+        seen = self.measurement
+        columns = (seen.batch_sizes[0], seen.busy_seconds[0], seen.cpu_load[0])
+        return np.array([*columns, self.cost_seconds, self.steps_ahead])
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What rank 0 has heard in a round; NaN: unknown.
+
+    Attributes:
+        batch_sizes: Local batch sizes that were measured, shape `[size]`.
+        busy_seconds: Of each rank in a step, shape `[size]`.
+        cpu_load: Use of each rank's processors by others, 0 to 1, shape `[size]`.
+        step_seconds: A whole step of rank 0, and so of all.
+    """
+
+    batch_sizes: NDArray[np.float64]
+    busy_seconds: NDArray[np.float64]
+    cpu_load: NDArray[np.float64]
+    step_seconds: float
 
 
 @dataclass(frozen=True)
@@ -42,12 +70,14 @@ class Agreed:
         decision: Rank 0's decision; its reason is known there alone.
         steps_to_next: Steps until the next decision; None where an epoch's end brings it.
         steps_ahead: By how many steps all data pipelines are ahead from now on.
+        heard: What the decision was made from; on rank 0 alone.
     """
 
     before: Plan
     decision: Decision
     steps_to_next: int | None
     steps_ahead: int
+    heard: Heard | None = None
 
 
 class DecisionRound:
@@ -76,6 +106,7 @@ class DecisionRound:
         self._controller = controller
         self._before = controller.plan
         self._decision: Decision | None = None
+        self._heard: Heard | None = None
         self._failure: RuntimeError | None = None
         self._answer = collective.start(partial(self._exchange, report))
 
@@ -92,7 +123,7 @@ class DecisionRound:
             )
         due = steps_to_next or None
         if self._decision is not None:
-            return Agreed(self._before, self._decision, due, steps_ahead)
+            return Agreed(self._before, self._decision, due, steps_ahead, self._heard)
         plan = Plan(tuple(batch_sizes))
         self._controller.adopt(plan, due)
         decision = Decision(plan, plan != self._before, reason="decided by rank 0")
@@ -103,13 +134,15 @@ class DecisionRound:
         start = time.thread_time()
         mine = report()
         record = self._controller.observe(mine.measurement)[0]
-        records = collective.allgather(np.append(record, [mine.cost_seconds, mine.steps_ahead]))
+        records = collective.allgather(np.concatenate([record, mine.row]))
         answer = np.zeros(3 + collective.size, dtype=np.int64)
         if collective.rank == 0:
             try:
-                cost_seconds, steps_ahead = records[:, -2:].max(axis=0)
+                records, rows = records[:, :-_ROW_SIZE], records[:, -_ROW_SIZE:]
+                self._heard = Heard(rows[:, 0], rows[:, 1], rows[:, 2], mine.step_seconds)
+                cost_seconds, steps_ahead = rows[:, 3:].max(axis=0)
                 self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
-                decision = self._controller.decide(records[:, :-2])
+                decision = self._controller.decide(records)
                 answer[1:3] = decision.steps_to_next or 0, steps_ahead
                 answer[3:] = decision.plan.batch_sizes
                 self._decision = decision

@@ -18,6 +18,37 @@ MOST_RUNS = 4
 """Runs side by side in one picture."""
 
 
+def new_figure(path: Path, columns: int) -> tuple[Any, Any]:
+    """An empty figure with two rows of axes, for a file.
+
+    Args:
+        path: Where it is to be saved; its suffix says the format (.png, .svg, .pdf).
+        columns: Axes side by side.
+
+    Returns:
+        The figure, to be saved with `savefig`, and its axes, shape `[2, columns]`.
+
+    Raises:
+        ValueError: If the format is unknown.
+        RuntimeError: If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise RuntimeError(
+            "a picture needs matplotlib, which is not installed: pip install matplotlib"
+        ) from error
+    figure = Figure(figsize=(1.5 + 5.5 * columns, 6.5), layout="constrained", dpi=130)
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix not in FigureCanvasAgg(figure).get_supported_filetypes():
+        raise ValueError(f"picture {path}: unknown format {suffix!r}; expected .png, .svg or .pdf.")
+    axes = figure.subplots(
+        2, columns, sharex=True, sharey="row", squeeze=False, height_ratios=[3, 2]
+    )
+    return figure, axes
+
+
 def draw(runs: Sequence[Run], path: Path) -> None:
     """Draws runs side by side: above the step time with the oracle's, below the batch sizes.
 
@@ -33,21 +64,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
         raise ValueError(
             f"a picture of {len(runs)} runs; expected 1 to {MOST_RUNS}. Choose with --strategy."
         )
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise RuntimeError(
-            "a picture needs matplotlib, which is not installed: pip install matplotlib"
-        ) from error
-    figure = Figure(figsize=(1.5 + 5.5 * len(runs), 6.5), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    suffix = path.suffix.lstrip(".").lower()
-    if suffix not in canvas.get_supported_filetypes():
-        raise ValueError(f"picture {path}: unknown format {suffix!r}; expected .png, .svg or .pdf.")
-    axes = figure.subplots(
-        2, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 2]
-    )
+    figure, axes = new_figure(path, len(runs))
     for column, run in enumerate(runs):
         _draw_seconds(axes[0, column], run, with_legend=column == 0)
         _draw_batch_sizes(axes[1, column], run, with_legend=column == 0)
@@ -61,7 +78,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     figure.suptitle(
         f"{scenario.name}: {scenario.size} ranks, global batch {scenario.global_batch_size}"
     )
-    figure.savefig(path, dpi=130)
+    figure.savefig(path)
 
 
 def _draw_seconds(axis: Any, run: Run, with_legend: bool) -> None:
@@ -85,22 +102,32 @@ def _draw_batch_sizes(axis: Any, run: Run, with_legend: bool) -> None:
     plans[plans == 0] = np.nan
     plans = np.concatenate([plans, plans[-1:]])
     axis.set_xlabel("step")
-    if plans.shape[1] <= MOST_LINES:
-        for rank in range(plans.shape[1]):
-            axis.step(steps, plans[:, rank], where="post", linewidth=1.3, label=f"rank {rank}")
-    else:
-        _draw_bands(axis, steps, plans)
+    draw_ranks(axis, steps, plans)
     if with_legend:
         axis.legend(loc="upper right", fontsize=7, ncols=4, framealpha=0.9)
 
 
-def _draw_bands(axis: Any, steps: Sequence[int], plans: NDArray[np.float64]) -> None:
-    """Least, tenths and most of the ranks' batch sizes."""
-    least, low, middle, high, most = np.nanpercentile(plans, [0, 10, 50, 90, 100], axis=1)
+def draw_ranks(
+    axis: Any,
+    at: Sequence[float] | NDArray[np.float64],
+    values: NDArray[np.float64],
+    where: str = "post",
+) -> None:
+    """A line for each rank; of many ranks the least, tenths and most.
+
+    Args:
+        axis: Where to draw.
+        at: Places of the values, shape `[places]`.
+        values: NaN where there is none, shape `[places, ranks]`.
+        where: Whether a value holds from its place on ("post") or up to it ("pre").
+    """
+    if values.shape[1] <= MOST_LINES:
+        for rank in range(values.shape[1]):
+            axis.step(at, values[:, rank], where=where, linewidth=1.3, label=f"rank {rank}")
+        return
+    least, low, middle, high, most = np.nanpercentile(values, [0, 10, 50, 90, 100], axis=1)
+    axis.fill_between(at, least, most, step=where, color="tab:green", alpha=0.15, label="all ranks")
     axis.fill_between(
-        steps, least, most, step="post", color="tab:green", alpha=0.15, label="all ranks"
+        at, low, high, step=where, color="tab:green", alpha=0.35, label="80 % of them"
     )
-    axis.fill_between(
-        steps, low, high, step="post", color="tab:green", alpha=0.35, label="80 % of them"
-    )
-    axis.step(steps, middle, where="post", color="tab:green", linewidth=1.3, label="median")
+    axis.step(at, middle, where=where, color="tab:green", linewidth=1.3, label="median")

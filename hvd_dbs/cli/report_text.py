@@ -1,0 +1,171 @@
+"""What a journal says, as text."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing import Plan
+from hvd_dbs.cli.tables import table
+from hvd_dbs.cluster.journal import JournalPart, RoundEntry
+
+_RECENT_ROUNDS = 5
+_MOST_RANKS = 16
+_MOST_CHANGES = 10
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """What some rounds say of the ranks; NaN: unknown.
+
+    Attributes:
+        batch_sizes: Local batch sizes in the last of them, shape `[size]`.
+        samples_per_second: Medians, shape `[size]`.
+        waits: Parts of a step in which a rank waits for others, medians, shape `[size]`.
+        cpu_load: Use of its processors by others, medians, shape `[size]`.
+        step_seconds: Of a whole step, median.
+    """
+
+    batch_sizes: NDArray[np.int64]
+    samples_per_second: NDArray[np.float64]
+    waits: NDArray[np.float64]
+    cpu_load: NDArray[np.float64]
+    step_seconds: float
+
+    @classmethod
+    def of(cls, rounds: tuple[RoundEntry, ...]) -> RankFigures:
+        """Those of at least one round."""
+        batch_sizes = np.array([entry.batch_sizes for entry in rounds])
+        busy_seconds = np.array([entry.busy_seconds for entry in rounds])
+        step_seconds = np.array([entry.step_seconds for entry in rounds])
+        waits = np.clip(1 - busy_seconds / step_seconds[:, np.newaxis], 0, None)
+        return cls(
+            batch_sizes=batch_sizes[-1],
+            samples_per_second=_median(batch_sizes / busy_seconds),
+            waits=_median(waits),
+            cpu_load=_median(np.array([entry.cpu_load for entry in rounds])),
+            step_seconds=float(_median(step_seconds)),
+        )
+
+
+def text_of(part: JournalPart, with_all: bool = False) -> str:
+    """Title, ranks, what balancing has come to, and changes of plan.
+
+    Args:
+        part: At least one round.
+        with_all: Whether to show all ranks and changes, however many there are.
+    """
+    known = tuple(entry for entry in part.rounds if np.isfinite(entry.step_seconds))
+    lines = [_title(part)]
+    if known:
+        first, last = RankFigures.of(known[:1]), RankFigures.of(known[-_RECENT_ROUNDS:])
+        lines += ["", _ranks(part, first, last, with_all), "", _outcome(part, first, last)]
+    else:
+        lines += ["", "No round has measured a step yet."]
+    return "\n".join([*lines, *_changes(part, with_all)])
+
+
+def _title(part: JournalPart) -> str:
+    job, rounds = part.job, part.rounds
+    first, last = rounds[0].epoch, rounds[-1].epoch
+    return (
+        f"{_counted(len(job.hosts), 'rank')} on {_counted(len(set(job.hosts)), 'host')}, "
+        f"global batch {job.global_batch_size}, {job.strategy}; "
+        f"{f'epochs {first} to {last}' if first != last else f'epoch {first}'}, "
+        f"{_counted(len(rounds), 'round')}, "
+        f"{_counted(sum(entry.changed for entry in rounds), 'change')} of plan"
+    )
+
+
+def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: bool) -> str:
+    hosts = part.job.hosts
+    slowest_first = np.argsort(last.samples_per_second, kind="stable")
+    shown = sorted(slowest_first[: None if with_all else _MOST_RANKS].tolist())
+    rows = [
+        (
+            str(rank),
+            hosts[rank],
+            str(first.batch_sizes[rank]),
+            str(last.batch_sizes[rank]),
+            _number(last.samples_per_second[rank]),
+            _percent(first.waits[rank]),
+            _percent(last.waits[rank]),
+            _percent(last.cpu_load[rank]),
+        )
+        for rank in shown
+    ]
+    header = (
+        "rank",
+        "host",
+        "samples, first",
+        "now",
+        "samples/s",
+        "waits, first",
+        "now",
+        "others' load",
+    )
+    lines = [table(header, rows, num_left=2)]
+    if len(shown) < len(hosts):
+        lines.append(f"The {len(shown)} slowest of {len(hosts)} ranks; --all shows all of them.")
+    return "\n".join(lines)
+
+
+def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
+    before, now = 1000 * first.step_seconds, 1000 * last.step_seconds
+    speeds = last.samples_per_second
+    lines = [
+        f"A step took {before:.1f} ms in the first round and takes {now:.1f} ms now: "
+        f"{before / now:.2f} times as fast.",
+        f"Ranks waited for others {_percent(_mean(first.waits))} of the time; now it is "
+        f"{_percent(_mean(last.waits))}.",
+    ]
+    if np.isfinite(speeds).any():
+        slowest, fastest = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
+        lines.append(
+            f"Slowest: rank {slowest} on {part.job.hosts[slowest]}, with "
+            f"{speeds[slowest] / speeds[fastest]:.2f} of the speed of rank {fastest} on "
+            f"{part.job.hosts[fastest]}, the fastest."
+        )
+    return "\n".join(lines)
+
+
+def _changes(part: JournalPart, with_all: bool) -> list[str]:
+    changes = [
+        f"epoch {entry.epoch}, step {entry.step}: {Plan(entry.plan_before)} -> {Plan(entry.plan)}: "
+        f"{entry.reason}"
+        for entry in part.rounds
+        if entry.changed
+    ]
+    shown = changes if with_all else changes[-_MOST_CHANGES:]
+    if not shown:
+        return ["", f"No change of plan; the last round: {part.rounds[-1].reason}"]
+    which = "" if len(shown) == len(changes) else f", the last {len(shown)}; --all shows all"
+    return ["", f"Changes of plan{which}:", *shown]
+
+
+def _median(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the known numbers along the first axis; NaN where there are none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nanmedian(rows, axis=0))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if np.isfinite(value) else "-"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %" if np.isfinite(part) else "-"

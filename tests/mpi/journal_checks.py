@@ -1,0 +1,121 @@
+"""The journal of a running job. Run on 1, 2 and 3 ranks."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.cluster.agreement import hostnames
+from hvd_dbs.cluster.journal import read_journal
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    flat,
+    hvd_collective,
+    images,
+    model,
+    scripted,
+    sgd,
+    some_plans,
+)
+from tests.mpi.together import captured, on_last_rank, shared
+
+B = 16
+
+
+def _new_path():
+    """A file of rank 0, in a folder of its own; the others would not find it."""
+    return Path(shared(tempfile.mkdtemp())) / "run.jsonl"
+
+
+def _train(balancer, epochs=3, **options):
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, balancer.dataset(images(80), shuffle_seed=SEED), epochs=epochs, **options)
+    return net
+
+
+def check_every_round_of_a_training_is_in_its_journal():
+    path = _new_path()
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), journal=path)
+    even = balancer.plan.batch_sizes
+    _train(balancer)
+    hosts = hostnames(hvd_collective())
+    if hvd.rank() != 0:
+        return
+    (part,), num_damaged = read_journal(path)
+    assert num_damaged == 0
+    assert (list(part.job.hosts), part.job.strategy) == (hosts, "scripted")
+    assert part.job.global_batch_size == B
+    assert [(entry.epoch, entry.step) for entry in part.rounds] == [(0, 5), (1, 5), (2, 5)]
+    plans = [entry.plan for entry in part.rounds]
+    assert plans == some_plans(B)[:3]
+    assert [entry.plan_before for entry in part.rounds] == [even, *plans[:2]]
+    for entry in part.rounds:
+        assert entry.batch_sizes == entry.plan_before
+        assert all(0 < seconds < 60 for seconds in entry.busy_seconds)
+        assert 0 < entry.step_seconds < 60 and entry.reason
+
+
+def check_a_job_that_never_decides_is_measured_at_the_end_of_each_epoch():
+    path = _new_path()
+    _train(hvd.Balancer(B, "even", journal=path))
+    if hvd.rank() == 0:
+        (part,), _ = read_journal(path)
+        assert [entry.epoch for entry in part.rounds] == [0, 1, 2]
+        assert all(0 < s < 60 for entry in part.rounds for s in entry.busy_seconds)
+        assert not any(entry.changed for entry in part.rounds)
+
+
+def check_decisions_within_epochs_are_in_the_journal():
+    path = _new_path()
+    balancer = hvd.Balancer(B, "lb_bsp_cpu", every=2, journal=path)
+    _train(balancer)
+    if hvd.rank() == 0:
+        (part,), _ = read_journal(path)
+        assert len(part.rounds) >= 5
+        assert all(sum(entry.plan) == sum(entry.batch_sizes) == B for entry in part.rounds)
+        before = part.rounds[0].plan_before
+        for entry in part.rounds:
+            assert entry.plan_before == before
+            before = entry.plan
+
+
+def check_another_global_batch_size_is_another_part():
+    path = _new_path()
+    balancer = hvd.Balancer(B, "dbs", journal=path)
+    _train(balancer, epochs=2)
+    balancer.resize(2 * B)
+    _train(balancer, epochs=1)
+    if hvd.rank() == 0:
+        parts, _ = read_journal(path)
+        assert [part.job.global_batch_size for part in parts] == [B, 2 * B]
+        assert [len(part.rounds) for part in parts] == [2, 1]
+
+
+def check_a_journal_changes_nothing_of_what_is_learned():
+    for journal in (_new_path(), "/dev/full"):  # A full disk, neither.
+        with captured("hvd_dbs") as records:
+            given = _train(hvd.Balancer(B, scripted(some_plans(B)), journal=journal))
+        warnings = [text for record in records if "gaps" in (text := record.getMessage())]
+        assert len(warnings) == (journal == "/dev/full" and hvd.rank() == 0)
+        expected = _train(hvd.Balancer(B, scripted(some_plans(B))))
+        np.testing.assert_allclose(flat(given), flat(expected), atol=1e-6)
+
+
+def check_a_journal_that_cannot_be_is_an_error_on_all_ranks():
+    path = _new_path().parent / "missing" / "run.jsonl"
+    with pytest.raises(ValueError, match=r"run\.jsonl' cannot be written to: No such file"):
+        hvd.Balancer(B, journal=path)
+    with pytest.raises(TypeError, match="journal=7; expected the path of a file"):
+        hvd.Balancer(B, journal=7)
+    if hvd.size() > 1:
+        with pytest.raises(ValueError, match="there is a journal differs between ranks: False on"):
+            hvd.Balancer(B, journal=on_last_rank(_new_path(), None))
+        # Whoever is not rank 0 writes nothing, so its path may be any.
+        hvd.Balancer(B, journal=on_last_rank("/no/such/folder/run.jsonl", path.parents[1] / "a"))

@@ -1,0 +1,160 @@
+"""`hvd-dbs report` on journals whose answers are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from hvd_dbs.cli.main import main
+from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry
+
+PER_SAMPLE = (0.001, 0.003)
+"""Seconds of a sample on two ranks."""
+
+
+def a_round(step, batch_sizes, plan, reason="because", **changes):
+    busy = [samples * seconds for samples, seconds in zip(batch_sizes, PER_SAMPLE, strict=True)]
+    fields = {
+        "epoch": 0,
+        "step": step,
+        "batch_sizes": batch_sizes,
+        "busy_seconds": tuple(busy),
+        "cpu_load": (0.25, math.nan),
+        "step_seconds": max(busy) + 0.004,
+        "plan_before": batch_sizes,
+        "plan": plan,
+        "reason": reason,
+        "predicted_seconds": (0.1, 0.05),
+    }
+    return RoundEntry(**{**fields, **changes})
+
+
+ROUNDS = [
+    a_round(2, (32, 32), (48, 16), "rank 1 was slowest"),
+    *(a_round(step, (48, 16), (48, 16), "kept: fine") for step in range(4, 24, 2)),
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.jsonl"
+
+
+def write(path, *entries):
+    journal = Journal(path)
+    for entry in entries:
+        journal.write(entry)
+    journal.flush()
+
+
+def report(*arguments):
+    result = CliRunner().invoke(main, ["report", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_who_is_slow_and_who_waits(path):
+    write(path, JobEntry(("a", "b"), "dbs", 64), *ROUNDS)
+    code, output, errors = report(path)
+    lines = output.splitlines()
+    assert (code, errors) == (0, "")
+    assert lines[0] == (
+        "run.jsonl, part 1 of 1: 2 ranks on 2 hosts, global batch 64, dbs; epoch 0, "
+        "11 rounds, 1 change of plan"
+    )
+    # 32 ms of 100 ms, then 48 of 52; rank 1 has 96 of 100, then 48 of 52.
+    assert cells(lines[4]) == ["0", "a", "32", "48", "1000", "68 %", "8 %", "25 %"]
+    assert cells(lines[5]) == ["1", "b", "32", "16", "333", "4 %", "8 %", "-"]
+    assert lines[7:10] == [
+        "A step took 100.0 ms in the first round and takes 52.0 ms now: 1.92 times as fast.",
+        "Ranks waited for others 36 % of the time; now it is 8 %.",
+        "Slowest: rank 1 on b, with 0.33 of the speed of rank 0 on a, the fastest.",
+    ]
+    assert lines[11:] == [
+        "Changes of plan:",
+        "epoch 0, step 2: [32, 32] -> [48, 16]: rank 1 was slowest",
+    ]
+
+
+def test_a_job_that_never_decides_shows_who_is_slow_too(path):
+    write(path, JobEntry(("a", "a"), "even", 64), a_round(9, (32, 32), (32, 32), "kept: never"))
+    _, output, _ = report(path)
+    assert "2 ranks on 1 host, global batch 64, even" in output
+    assert output.endswith("No change of plan; the last round: kept: never\n")
+
+
+def test_what_nobody_has_measured_is_not_shown(path):
+    unknown = {"busy_seconds": (math.nan, 0.1), "step_seconds": math.nan}
+    write(path, JobEntry(("a", "b"), "dbs", 64), a_round(2, (32, 32), (32, 32), **unknown))
+    assert "No round has measured a step yet." in report(path)[1]
+    write(path, a_round(4, (32, 32), (32, 32), busy_seconds=(math.nan, math.nan)))
+    code, output, _ = report(path)
+    assert code == 0 and "Slowest" not in output
+    assert cells(output.splitlines()[4]) == ["0", "a", "32", "32", "-", "-", "-", "25 %"]
+
+
+def test_parts(path):
+    write(path, JobEntry(("a", "b"), "even", 64), a_round(2, (32, 32), (32, 32)))
+    write(path, JobEntry(("a", "b"), "dbs", 64), *ROUNDS)
+    assert report(path)[1].startswith("run.jsonl, part 2 of 2: 2 ranks on 2 hosts, global batch 64")
+    assert "part 1 of 2" in report(path, "--part", 1)[1]
+    code, _, errors = report(path, "--part", 3)
+    assert code == 2 and "--part 3" in errors and "has parts 1 to 2" in errors
+
+
+def test_of_many_ranks_and_changes_the_slowest_and_the_last_are_shown(path):
+    size = 40
+    many = [
+        RoundEntry(
+            epoch=0,
+            step=step,
+            batch_sizes=(8,) * size,
+            busy_seconds=tuple(0.01 * (1 + (rank * 7) % size) for rank in range(size)),
+            cpu_load=(0.0,) * size,
+            step_seconds=0.4,
+            plan_before=(8,) * size,
+            plan=(9, 7, *(8,) * (size - 2)),
+            reason="because",
+            predicted_seconds=(0.4, 0.4),
+        )
+        for step in range(30)
+    ]
+    write(path, JobEntry(("a",) * size, "dbs", 8 * size), *many)
+    _, output, _ = report(path)
+    rows = [line for line in output.splitlines() if line.startswith("| ")][1:]
+    ranks = [int(cells(row)[0]) for row in rows]
+    assert ranks == sorted(rank for rank in range(size) if (rank * 7) % size >= size - 16)
+    assert "The 16 slowest of 40 ranks; --all shows all of them." in output
+    assert "Changes of plan, the last 10; --all shows all:" in output
+    assert output.count("step 2") == 10
+    _, output, _ = report(path, "--all")
+    assert output.count("\n| ") == 1 + size and output.count("because") == 30
+
+
+def test_damage_is_said(path):
+    write(path, JobEntry(("a", "b"), "dbs", 64), *ROUNDS)
+    with path.open("a") as file:
+        file.write("{\n")
+    code, output, errors = report(path)
+    assert code == 0 and output
+    assert errors == "1 damaged line was left out.\n"
+
+
+def test_what_is_no_journal_is_said_in_one_line(path):
+    path.write_text("hello\n")
+    code, output, errors = report(path)
+    assert (code, output, len(errors.splitlines())) == (2, "", 1)
+    assert "has no round of a job" in errors
+
+
+def test_picture(path, tmp_path):
+    write(path, JobEntry(("a", "b"), "dbs", 64), *ROUNDS)
+    assert report(path, "--picture", tmp_path / "run.png")[0] == 0
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+    code, _, errors = report(path, "--picture", tmp_path / "run.xyz")
+    assert code == 2 and "unknown format 'xyz'" in errors

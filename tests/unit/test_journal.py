@@ -1,0 +1,145 @@
+"""The journal: what is written is read again, whatever else a file holds or a disk does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+
+import pytest
+
+from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry, read_journal
+
+JOB = JobEntry(("a", "b"), "dbs", 64)
+
+
+def a_round(step=4, **changes):
+    fields = {
+        "epoch": 1,
+        "step": step,
+        "batch_sizes": (32, 32),
+        "busy_seconds": (0.125, 0.25),
+        "cpu_load": (0.0, 0.5),
+        "step_seconds": 0.25,
+        "plan_before": (32, 32),
+        "plan": (43, 21),
+        "reason": "rank 1 was slowest",
+        "predicted_seconds": (0.25, 0.1875),
+    }
+    return RoundEntry(**{**fields, **changes})
+
+
+def written(path, *entries):
+    journal = Journal(path)
+    for entry in entries:
+        journal.write(entry)
+    journal.flush()
+    return path
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(8, plan=(32, 32)))
+    parts, num_damaged = read_journal(path)
+    assert num_damaged == 0
+    assert [(part.job, part.rounds) for part in parts] == [
+        (JOB, (a_round(), a_round(8, plan=(32, 32))))
+    ]
+    assert [entry.changed for entry in parts[0].rounds] == [True, False]
+    for line in path.read_text().splitlines():
+        assert json.loads(line)["entry"] in ("job", "round")
+
+
+def test_what_is_unknown_is_null_in_the_file_and_nan_again(tmp_path):
+    given = a_round(
+        busy_seconds=(math.nan, 0.5),
+        cpu_load=(math.nan, math.inf),
+        step_seconds=math.nan,
+        predicted_seconds=(math.nan, math.nan),
+    )
+    path = written(tmp_path / "run.jsonl", JOB, given)
+    assert json.loads(path.read_text().splitlines()[1])["busy_seconds"] == [None, 0.5]
+    read = read_journal(path)[0][0].rounds[0]
+    assert math.isnan(read.busy_seconds[0]) and read.busy_seconds[1] == 0.5
+    unknown = (*read.cpu_load, read.step_seconds, *read.predicted_seconds)
+    assert all(math.isnan(value) for value in unknown)
+
+
+def test_a_job_that_starts_again_goes_on_behind_what_is_there(tmp_path):
+    other = JobEntry(("a",), "dbs", 64)
+    alone = {"batch_sizes": (64,), "plan_before": (64,), "plan": (64,)}
+    alone |= {"busy_seconds": (0.5,), "cpu_load": (0.0,)}
+    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(8))
+    written(path, JOB)  # Ended before its first round.
+    written(path, other, a_round(**alone))
+    parts, num_damaged = read_journal(path)
+    assert [(part.job, len(part.rounds)) for part in parts] == [(JOB, 2), (other, 1)]
+    assert num_damaged == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"entry": "round", "epoch": 1, "ste',
+        "\x00\x00",
+        "[1, 2]",
+        "7",
+        '{"entry": "other"}',
+        '{"entry": "round"}',
+        json.dumps({"entry": "job", "hosts": 3, "strategy": "dbs"}),
+    ],
+)
+def test_damaged_lines_are_counted_and_left_out(tmp_path, line):
+    path = written(tmp_path / "run.jsonl", JOB, a_round())
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    written(path, a_round(8))
+    parts, num_damaged = read_journal(path)
+    assert [entry.step for entry in parts[0].rounds] == [4, 8]
+    assert num_damaged == 1
+
+
+@pytest.mark.parametrize("name", ["plan", "busy_seconds", "cpu_load", "batch_sizes"])
+def test_a_round_of_other_ranks_is_damaged(tmp_path, name):
+    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(8, **{name: (1, 2, 3)}))
+    parts, num_damaged = read_journal(path)
+    assert len(parts[0].rounds) == num_damaged == 1
+
+
+def test_what_is_no_journal_is_said(tmp_path):
+    path = tmp_path / "other.txt"
+    path.write_text("hello\n")
+    with pytest.raises(ValueError, match=r"other\.txt has no round of a job; expected the file"):
+        read_journal(path)
+    with pytest.raises(ValueError, match="missing cannot be read: No such file"):
+        read_journal(tmp_path / "missing")
+
+
+def test_a_full_disk_is_said_once_and_harms_nothing(caplog):
+    with caplog.at_level(logging.WARNING, "hvd_dbs"):
+        written("/dev/full", JOB, a_round(), a_round(8))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "the journal /dev/full has gaps"
+    ]
+
+
+def test_behind_a_gap_the_journal_goes_on(tmp_path, caplog):
+    path = tmp_path / "later" / "run.jsonl"
+    journal = Journal(path)
+    journal.write(JOB)
+    journal.flush()
+    path.parent.mkdir()
+    path.write_text('{"entry": "round", "epo')  # Cut short by a disk that was full.
+    journal.write(JOB)
+    journal.write(a_round())
+    journal.flush()
+    parts, num_damaged = read_journal(path)
+    assert (len(parts), num_damaged, len(caplog.records)) == (1, 1, 1)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_the_training(tmp_path):
+    Journal(tmp_path / "run.jsonl").check()
+    path = tmp_path / "missing" / "run.jsonl"
+    with pytest.raises(ValueError, match=r"run\.jsonl' cannot be written to: No such file"):
+        Journal(path).check()
+    with pytest.raises(TypeError, match=r"journal=True; expected the path of a file"):
+        Journal(True)
