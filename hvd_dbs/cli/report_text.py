@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,8 @@ class RankFigures:
     Attributes:
         batch_sizes: Local batch sizes in the last of them, shape `[size]`.
         samples_per_second: Medians, shape `[size]`.
-        waits: Parts of a step in which a rank waits for others, medians, shape `[size]`.
+        waits: Parts of a step in which a rank waits for slower ones, medians, shape `[size]`.
+        rest: Part of a step that is nobody's own work, such as communication; median.
         cpu_load: Use of its processors by others, medians, shape `[size]`.
         step_seconds: Of a whole step, median.
     """
@@ -33,6 +36,7 @@ class RankFigures:
     batch_sizes: NDArray[np.int64]
     samples_per_second: NDArray[np.float64]
     waits: NDArray[np.float64]
+    rest: float
     cpu_load: NDArray[np.float64]
     step_seconds: float
 
@@ -42,11 +46,13 @@ class RankFigures:
         batch_sizes = np.array([entry.batch_sizes for entry in rounds])
         busy_seconds = np.array([entry.busy_seconds for entry in rounds])
         step_seconds = np.array([entry.step_seconds for entry in rounds])
-        waits = np.clip(1 - busy_seconds / step_seconds[:, np.newaxis], 0, None)
+        slowest = _of_known(np.nanmax, busy_seconds, axis=1)
+        waits = (slowest[:, np.newaxis] - busy_seconds) / step_seconds[:, np.newaxis]
         return cls(
             batch_sizes=batch_sizes[-1],
             samples_per_second=_median(batch_sizes / busy_seconds),
             waits=_median(waits),
+            rest=max(0.0, float(_median(1 - slowest / step_seconds))),
             cpu_load=_median(np.array([entry.cpu_load for entry in rounds])),
             step_seconds=float(_median(step_seconds)),
         )
@@ -120,8 +126,9 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
     lines = [
         f"A step took {before:.1f} ms in the first round and takes {now:.1f} ms now: "
         f"{before / now:.2f} times as fast.",
-        f"Ranks waited for others {_percent(_mean(first.waits))} of the time; now it is "
-        f"{_percent(_mean(last.waits))}.",
+        f"Ranks waited for slower ones {_percent(_mean(first.waits))} of the time, now "
+        f"{_percent(_mean(last.waits))}; communication and the rest took "
+        f"{_percent(first.rest)}, now {_percent(last.rest)}.",
     ]
     if np.isfinite(speeds).any():
         slowest, fastest = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
@@ -149,9 +156,15 @@ def _changes(part: JournalPart, with_all: bool) -> list[str]:
 
 def _median(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of the known numbers along the first axis; NaN where there are none."""
+    return _of_known(np.nanmedian, rows, axis=0)
+
+
+def _of_known(
+    function: Callable[..., Any], rows: NDArray[np.float64], axis: int
+) -> NDArray[np.float64]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(np.nanmedian(rows, axis=0))
+        warnings.simplefilter("ignore", RuntimeWarning)  # Where nothing is known it says NaN.
+        return np.asarray(function(rows, axis=axis))
 
 
 def _counted(number: int, what: str) -> str:

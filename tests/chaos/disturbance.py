@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from hvd_dbs.cluster.journal import read_journal
 from tests.chaos import history
 from tests.chaos.job import OUTPUT, Cluster, Watch, is_alive
 from tests.chaos.schedule import (
     FREEZE,
+    JOURNAL,
     NUM_EPOCHS,
     NUM_SAMPLES,
     SLOW_KINDS,
@@ -115,9 +117,19 @@ def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> 
     if process.returncode != 0:
         outcome.problems.append(f"horovodrun ended with exit code {process.returncode}")
     outcome.problems += history.problems(events, NUM_SAMPLES, NUM_EPOCHS)
+    outcome.problems += _problems_of_journal(folder / JOURNAL, events)
     if not outcome.problems and schedule.global_batch == "constant":
         outcome.problems += _far_from_undisturbed(folder / "weights.npz")
     return outcome
+
+
+def _problems_of_journal(path: Path, events: list[dict[str, Any]]) -> list[str]:
+    """Whoever is rank 0 goes on with the journal, each time with the ranks that there are."""
+    parts, num_damaged = read_journal(path)
+    sizes = {event["size"] for event in events if event["event"] == "begin"}
+    strange = sorted({len(part.job.hosts) for part in parts} - sizes)
+    problems = [f"the journal has {num_damaged} damaged lines"] if num_damaged else []
+    return problems + [f"the journal has rounds of {size} ranks" for size in strange]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ HOLD = (NUM_EPOCHS - 1, 4)
 WARN_SECONDS = 2.0
 """After how long without progress a rank is named."""
 
+JOURNAL = "decisions.journal"
+"""What rank 0 notes of decisions, in the folder of the job."""
+
 HOST_WITHOUT_LIBRARY = "127.1"
 """Ranks on it do not use the native library, so that the others have to go on without it too."""
 

@@ -27,6 +27,7 @@ from tests.chaos.schedule import (
     GLOBAL_BATCH_SIZE,
     HOLD,
     HOST_WITHOUT_LIBRARY,
+    JOURNAL,
     NUM_EPOCHS,
     WARN_SECONDS,
 )
@@ -139,7 +140,9 @@ def main() -> None:
     keras.utils.set_random_seed(1)
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype(np.float32)
-    balancer = hvd.Balancer(GLOBAL_BATCH_SIZE, strategy=options.strategy)
+    balancer = hvd.Balancer(
+        GLOBAL_BATCH_SIZE, strategy=options.strategy, journal=options.folder / JOURNAL
+    )
     source = ((images, np.arange(len(images))), labels)
     # A data set made once serves all ranks there will be, but for another global batch.
     made_once = (

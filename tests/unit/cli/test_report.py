@@ -67,12 +67,13 @@ def test_who_is_slow_and_who_waits(path):
         "run.jsonl, part 1 of 1: 2 ranks on 2 hosts, global batch 64, dbs; epoch 0, "
         "11 rounds, 1 change of plan"
     )
-    # 32 ms of 100 ms, then 48 of 52; rank 1 has 96 of 100, then 48 of 52.
-    assert cells(lines[4]) == ["0", "a", "32", "48", "1000", "68 %", "8 %", "25 %"]
-    assert cells(lines[5]) == ["1", "b", "32", "16", "333", "4 %", "8 %", "-"]
+    # 32 and 96 ms of 100 ms, then 48 and 48 of 52.
+    assert cells(lines[4]) == ["0", "a", "32", "48", "1000", "64 %", "0 %", "25 %"]
+    assert cells(lines[5]) == ["1", "b", "32", "16", "333", "0 %", "0 %", "-"]
     assert lines[7:10] == [
         "A step took 100.0 ms in the first round and takes 52.0 ms now: 1.92 times as fast.",
-        "Ranks waited for others 36 % of the time; now it is 8 %.",
+        "Ranks waited for slower ones 32 % of the time, now 0 %; communication and the rest took "
+        "4 %, now 8 %.",
         "Slowest: rank 1 on b, with 0.33 of the speed of rank 0 on a, the fastest.",
     ]
     assert lines[11:] == [
