@@ -16,6 +16,7 @@ from hvd_dbs.cli.tables import table
 from hvd_dbs.cluster.journal import JournalPart, RoundEntry
 
 _RECENT_ROUNDS = 5
+_LEAST_GAIN = 1.05
 _MOST_RANKS = 16
 _MOST_CHANGES = 10
 
@@ -39,6 +40,12 @@ class RankFigures:
     rest: float
     cpu_load: NDArray[np.float64]
     step_seconds: float
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast all would be done with shares in proportion to their speeds."""
+        slowest = (self.batch_sizes / self.samples_per_second).max()
+        return float(slowest * self.samples_per_second.sum() / self.batch_sizes.sum())
 
     @classmethod
     def of(cls, rounds: tuple[RoundEntry, ...]) -> RankFigures:
@@ -136,6 +143,11 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
             f"Slowest: rank {slowest} on {part.job.hosts[slowest]}, with "
             f"{speeds[slowest] / speeds[fastest]:.2f} of the speed of rank {fastest} on "
             f"{part.job.hosts[fastest]}, the fastest."
+        )
+    if last.gain > _LEAST_GAIN:
+        lines.append(
+            f"Split by these speeds, the work of a step would be done {last.gain:.2f} times as "
+            f"fast (bounds and fixed costs left aside)."
         )
     return "\n".join(lines)
 
