@@ -23,13 +23,13 @@ from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
-from hvd_dbs.decision_log import DecisionLog, open_journal
-from hvd_dbs.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepWork
-from hvd_dbs.resumption import Resumption
 from hvd_dbs.sampling import Cursor
-from hvd_dbs.training_loop import TrainingLoop
+from hvd_dbs.training.decision_log import DecisionLog, open_journal
+from hvd_dbs.training.dynamic_learning_rate import DynamicLearningRate
+from hvd_dbs.training.loop import TrainingLoop
+from hvd_dbs.training.resumption import Resumption
 
 _LOGGER = logging.getLogger(__name__)
 

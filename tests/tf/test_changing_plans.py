@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.sampling import EpochOrder, SampleCosts
-from hvd_dbs.step_shares import StepShares
+from hvd_dbs.training.step_shares import StepShares
 
 
 @st.composite

@@ -13,10 +13,10 @@ from hvd_dbs.cluster import own_time
 from hvd_dbs.cluster.collective import AloneCollective, ThreadedCollective
 from hvd_dbs.cluster.decision import DecisionRound, Report
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.decision_rounds import DecisionRounds
-from hvd_dbs.rank_pace import RankPace
 from hvd_dbs.sampling import SampleCosts
-from hvd_dbs.training_loop import TrainingLoop
+from hvd_dbs.training.decision_rounds import DecisionRounds
+from hvd_dbs.training.loop import TrainingLoop
+from hvd_dbs.training.rank_pace import RankPace
 from tests.tf.given_clock import GivenClock
 
 

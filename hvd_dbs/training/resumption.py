@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from hvd_dbs.balancer_state import BalancerState, SavedRank
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.balancing.inheritance import inherit, slots_by_rank
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.sampling import Cursor
-from hvd_dbs.training_position import TrainingPosition
+from hvd_dbs.training.balancer_state import BalancerState, SavedRank
+from hvd_dbs.training.position import TrainingPosition
 
 
 class StatefulPart(Protocol):

@@ -12,13 +12,13 @@ from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.data.evaluation_stage import Evaluation
-from hvd_dbs.decision_log import DecisionLog
-from hvd_dbs.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepWork
 from hvd_dbs.sampling import num_steps
-from hvd_dbs.step_shares import StepShares
-from hvd_dbs.training_position import TrainingPosition
+from hvd_dbs.training.decision_log import DecisionLog
+from hvd_dbs.training.decision_rounds import DecisionRounds
+from hvd_dbs.training.position import TrainingPosition
+from hvd_dbs.training.step_shares import StepShares
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed, DecisionRound, Report
 from hvd_dbs.cluster.host_load import HostLoad
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.rank_pace import RankPace, RoundSteps
+from hvd_dbs.training.rank_pace import RankPace, RoundSteps
 
 _LOGGER = logging.getLogger(__name__)
 
