@@ -22,16 +22,16 @@ from hvd_dbs.cores import cpu_quota, num_cores
 
 _MODULES = {
     "NumPy": "numpy",
+    "psutil": "psutil",
     "TensorFlow": "tensorflow",
     "Keras": "keras",
     "Horovod": "horovod.tensorflow",
     "mpi4py": "mpi4py",
-    "psutil": "psutil",
 }
-# By what the launchers tell their processes: rank and size. The last is Slurm's own srun.
+# By what the launchers tell their processes: rank and size. The last ones are MPICH's and Slurm's.
 _LAUNCHERS = (
     ("gloo", "HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("mpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("mpi", "PMI_RANK", "PMI_SIZE"),
     ("mpi", "PMIX_RANK", "SLURM_NTASKS"),
 )
@@ -52,7 +52,7 @@ class Launch:
     """How this process was started.
 
     Attributes:
-        kind: "mpi", "gloo" (horovodrun's own way), or "" as one process.
+        kind: "Open MPI", "mpi" (another one), "gloo" (horovodrun's own way), or "" as one process.
         rank: Its rank, as the launcher says.
         size: Processes that the launcher has started.
     """

@@ -131,11 +131,12 @@ def _of_native(facts: Facts) -> Iterator[Finding]:
         yield Finding("problem", reason, "unset HVD_DBS_NATIVE")
     elif mode == "0":
         yield Finding("ok", "native library: left out by HVD_DBS_NATIVE=0")
+    elif reason and mode == "1":
+        text = f"HVD_DBS_NATIVE=1 insists on the native library, but {reason}"
+        yield Finding("problem", text, f"HVD_DBS_BUILD_OP=1 {_PIP}")
     elif reason:
         text = f"TensorFlow computes, slower, what the native library would: {reason}"
-        yield Finding(
-            "warning" if mode == "auto" else "problem", text, f"HVD_DBS_BUILD_OP=1 {_PIP}"
-        )
+        yield Finding("warning", text, f"HVD_DBS_BUILD_OP=1 {_PIP}")
     else:
         kernels = "with" if facts.native_has_cuda else "without"
         yield Finding("ok", f"native library: loaded, {kernels} CUDA kernels")
@@ -195,7 +196,9 @@ def _of_versions(facts: Sequence[Facts]) -> Iterator[Finding]:
         if len(ranks) > 1:
             given = "; ".join(f"{version} on {name_ranks(of)}" for version, of in ranks.items())
             text = f"{name} is not the same on all ranks: {given}"
-            yield Finding("problem", text, f"install the same {name} on all hosts")
+            # Only these two talk with each other.
+            level: Level = "problem" if name in ("hvd_dbs", "Horovod") else "warning"
+            yield Finding(level, text, f"install the same {name} on all hosts")
 
 
 def _of_hosts(facts: Sequence[Facts]) -> Iterator[Finding]:
@@ -216,7 +219,8 @@ def _of_host(host: str, names: str, facts: Sequence[Facts]) -> Iterator[Finding]
     usable = min(len(cores), quota)
     limit = f" by the limit of a container, of {len(cores)}" if quota < len(cores) else ""
     yield Finding("ok", f"{host}: {names}{_cores(usable)}{limit}")
-    if facts[0].launch.kind == "mpi" and idle:
+    # Open MPI binds by itself; what Slurm runs its processes from may have the whole host.
+    if facts[0].launch.kind == "Open MPI" and idle:
         text = f"{host}: the ranks are bound to cores, and leave {_cores(len(idle))} idle"
         yield Finding("warning", text, "mpirun --bind-to none")
     num_threads = sum(_num_threads(one) for one in facts)

@@ -31,6 +31,8 @@ FINE = Facts(
 )
 GPUS = replace(FINE, num_gpus=2, native_has_cuda=True, horovod_parts=("MPI", "Gloo", "NCCL"))
 
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
 
 def having(facts: Facts, **packages: Package) -> Facts:
     return replace(facts, packages={**facts.packages, **packages})
@@ -44,7 +46,7 @@ def not_fine(findings: list[Finding]) -> list[tuple[str, str]]:
     return [(one.level, one.text) for one in findings if one.level != "ok"]
 
 
-@pytest.mark.parametrize("kind", ["", "mpi", "gloo"])
+@pytest.mark.parametrize("kind", ["", "Open MPI", "mpi", "gloo"])
 @pytest.mark.parametrize("facts", [FINE, GPUS])
 def test_where_all_is_well_nothing_is_said_against_it(facts, kind):
     assert not_fine(of_rank(under(facts, kind))) == []
@@ -108,6 +110,7 @@ def test_each_thing_that_is_wrong_is_found_with_a_way_out(facts, level, text):
         having(under(FINE, "gloo"), mpi4py=Package("")),
         having(replace(under(FINE, "gloo"), horovod_parts=("Gloo",)), mpi4py=Package("")),
         replace(under(FINE, "mpi"), is_root=True),
+        replace(FINE, is_root=True, variables=AS_ROOT),
     ],
 )
 def test_what_is_wanted_or_not_needed_is_fine(facts):
@@ -146,7 +149,7 @@ def test_only_the_cause_is_blamed(facts, cause):
     ],
 )
 def test_threads_and_ranks_are_held_against_cores(ranks, changes, expected):
-    facts = [replace(FINE, launch=Launch("mpi", r, ranks), **changes) for r in range(ranks)]
+    facts = [replace(FINE, launch=Launch("Open MPI", r, ranks), **changes) for r in range(ranks)]
     texts = [
         text for _, text in not_fine(of_job(facts)) if "CUDA" not in text and "NCCL" not in text
     ]
@@ -156,12 +159,14 @@ def test_threads_and_ranks_are_held_against_cores(ranks, changes, expected):
 
 def test_ranks_bound_to_cores_of_their_own_leave_the_others_idle():
     bound = [
-        replace(FINE, launch=Launch("mpi", rank, 2), cores=frozenset({rank})) for rank in range(2)
+        replace(FINE, launch=Launch("Open MPI", rank, 2), cores=frozenset({rank}))
+        for rank in range(2)
     ]
     assert not_fine(of_job(bound)) == [
         ("warning", "node1: the ranks are bound to cores, and leave 2 cores idle")
     ]
     assert not_fine(of_job([replace(one, launcher_cores=one.cores) for one in bound])) == []
+    assert not_fine(of_job([under(one, "mpi") for one in bound])) == []
 
 
 def test_ranks_in_containers_of_their_own_have_their_quotas_together():
@@ -173,14 +178,19 @@ def test_ranks_in_containers_of_their_own_have_their_quotas_together():
 
 
 def test_what_differs_between_ranks_is_said_of_them():
-    other = replace(having(FINE, TensorFlow=Package("2.17.0")), host="node2", keras_backend="jax")
+    versions = {"hvd_dbs": Package("0.2.0"), "TensorFlow": Package("2.17.0")}
+    other = replace(having(FINE, **versions), host="node2", keras_backend="jax")
     ranks = [replace(one, launch=Launch("gloo", 0, 3)) for one in (FINE, other, other)]
     threads = {"TF_NUM_INTRAOP_THREADS": "1"}
     assert not_fine(of_job([replace(rank, variables=threads) for rank in ranks])) == [
         ("problem", "ranks 1, 2: Keras's backend is jax; it must be tensorflow"),
         (
-            "problem",
+            "warning",
             "TensorFlow is not the same on all ranks: 2.16 on rank 0; 2.17.0 on ranks 1, 2",
+        ),
+        (
+            "problem",
+            "hvd_dbs is not the same on all ranks: 0.1.0 on rank 0; 0.2.0 on ranks 1, 2",
         ),
     ]
 
@@ -217,7 +227,7 @@ def test_whatever_is_wrong_has_a_fix(level, fix):
     [
         ({}, Launch("", 0, 1)),
         ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}, Launch("gloo", 1, 2)),
-        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, Launch("mpi", 3, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, Launch("Open MPI", 3, 4)),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, Launch("mpi", 0, 2)),
         ({"PMIX_RANK": "1", "SLURM_NTASKS": "8"}, Launch("mpi", 1, 8)),
         ({"SLURM_NTASKS": "8"}, Launch("", 0, 1)),
