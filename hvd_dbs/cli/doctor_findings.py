@@ -220,7 +220,7 @@ def _of_host(host: str, names: str, facts: Sequence[Facts]) -> Iterator[Finding]
     limit = f" by the limit of a container, of {len(cores)}" if quota < len(cores) else ""
     yield Finding("ok", f"{host}: {names}{_cores(usable)}{limit}")
     # Open MPI binds by itself; what Slurm runs its processes from may have the whole host.
-    if facts[0].launch.kind == "Open MPI" and idle:
+    if facts[0].launch.kind == "Open MPI" and idle and quota > len(cores):
         text = f"{host}: the ranks are bound to cores, and leave {_cores(len(idle))} idle"
         yield Finding("warning", text, "mpirun --bind-to none")
     num_threads = sum(_num_threads(one) for one in facts)

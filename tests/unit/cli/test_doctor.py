@@ -146,6 +146,7 @@ def test_only_the_cause_is_blamed(facts, cause):
         (2, {"variables": {"TF_NUM_INTRAOP_THREADS": "2"}}, []),
         (4, {"quota": 2.0}, ["node1: 4 ranks have 2 cores together"]),
         (2, {"cores": frozenset({0})}, ["bound", "node1: 2 ranks have 1 core together"]),
+        (2, {"cores": frozenset({0, 1}), "quota": 1.5}, ["node1: 2 ranks have 1.5 cores together"]),
     ],
 )
 def test_threads_and_ranks_are_held_against_cores(ranks, changes, expected):
