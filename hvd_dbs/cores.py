@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+from pathlib import Path
 
 
 def num_cores() -> int:
@@ -10,3 +13,45 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def num_usable_cores() -> float:
+    """Cores' worth of time that this process may use: `num_cores`, or less in a container."""
+    return min(num_cores(), cpu_quota())
+
+
+def cpu_quota(root: Path = Path("/")) -> float:
+    """Cores' worth of time that this process's control groups leave it; infinity without a limit.
+
+    Args:
+        root: Where `proc` and `sys` are found. What cannot be read there limits nothing.
+    """
+    quotas = [math.inf]
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # Version 1 has a folder for each controller; 2 has one in all, maybe beside them.
+        for folder in (controllers, "cpu") if controllers else ("", "unified"):
+            top, group = root / "sys/fs/cgroup" / folder, Path(path.lstrip("/"))
+            # A container sees its own group as the top, whatever the path says.
+            quotas += [_quota(top / one) for one in (group, *group.parents)]
+    return min(quotas)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _quota(group: Path) -> float:
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        # No limit is the word "max" in version 2, a negative number in version 1.
+        with contextlib.suppress(OSError, ValueError):
+            texts = [(group / name).read_text() for name in names]
+            quota, period = (int(word) for word in " ".join(texts).split())
+            if quota > 0 and period > 0:
+                return quota / period
+    return math.inf

@@ -12,6 +12,7 @@ import hvd_dbs
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
+        "doctor": "hvd_dbs.cli.doctor",
         "report": "hvd_dbs.cli.report",
         "simulate": "hvd_dbs.cli.simulate",
         "check-hosts": "hvd_dbs.cli.check_hosts",

@@ -46,7 +46,7 @@ def raise_together(collective: Collective, error: Exception | None) -> None:
         return
     if list(guilty.values()) == [list(range(collective.size))] and error is not None:
         raise error
-    lines = [f"{_ranks(ranks)}: {text}" for text, ranks in guilty.items()]
+    lines = [f"{name_ranks(ranks)}: {text}" for text, ranks in guilty.items()]
     kind = next(iter(guilty)).partition(":")[0]
     kinds: dict[str, type[Exception]] = {"TypeError": TypeError, "RuntimeError": RuntimeError}
     raise kinds.get(kind, ValueError)("\n".join(lines)) from error
@@ -70,7 +70,7 @@ def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
         for rank, values in enumerate(values_by_rank):
             ranks_by_value.setdefault(values[i], []).append(rank)
         if len(ranks_by_value) > 1:
-            given = "; ".join(f"{value} on {_ranks(r)}" for value, r in ranks_by_value.items())
+            given = "; ".join(f"{value} on {name_ranks(r)}" for value, r in ranks_by_value.items())
             lines.append(f"{name} differs between ranks: {given}.")
     if lines:
         raise ValueError("\n".join([*lines, "Give every rank the same arguments."]))
@@ -81,6 +81,7 @@ def hostnames(collective: Collective) -> list[str]:
     return allgather_text(collective, socket.gethostname())
 
 
-def _ranks(ranks: Sequence[int], most: int = 8) -> str:
+def name_ranks(ranks: Sequence[int], most: int = 8) -> str:
+    """Ranks as a text such as "ranks 0, 1, 3"; of many the first ones."""
     text = ", ".join(str(rank) for rank in ranks[:most]) + (", ..." if len(ranks) > most else "")
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

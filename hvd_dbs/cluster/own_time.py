@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from hvd_dbs.cores import num_cores
+from hvd_dbs.cores import num_usable_cores
 
 _ROUNDS_REMEMBERED = 5
 
@@ -23,7 +23,7 @@ class OwnTime:
     def __init__(self, exclude: Callable[[float], None]) -> None:
         self._exclude = exclude
         self._rounds: deque[float] = deque(maxlen=_ROUNDS_REMEMBERED)
-        self._num_cores = num_cores()
+        self._num_cores = num_usable_cores()
         self.restart()
 
     @property
@@ -48,7 +48,8 @@ class OwnTime:
         """Processor time that a round took in another thread of this rank.
 
         A rank that trains on one core has it from there. With more of them it is a part at most,
-        and nothing where an accelerator does the work.
+        and nothing where an accelerator does the work. A rank that a container limits to a part of
+        a core waits for its next share of time.
         """
         self._since_round += seconds / self._num_cores
 

@@ -58,8 +58,8 @@ def test_the_clock_hears_of_what_goes_on_between_steps(loop):
 
 
 def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
-    for cores, seconds in ((1, 0.5), (4, 0.125)):
-        monkeypatch.setattr(own_time, "num_cores", lambda cores=cores: cores)
+    for cores, seconds in ((1, 0.5), (4, 0.125), (0.25, 2.0)):
+        monkeypatch.setattr(own_time, "num_usable_cores", lambda cores=cores: cores)
         one = own_time.OwnTime(lambda _: None)
         one.count_beside(0.5)
         one.begin_round()
@@ -180,7 +180,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
             pass
         return 1.0, 1
 
-    monkeypatch.setattr(own_time, "num_cores", lambda: 1)
+    monkeypatch.setattr(own_time, "num_usable_cores", lambda: 1)
     collective = Threaded()
     controller = Controller(strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1))
     rounds = DecisionRounds(collective, controller, GivenClock([1.0]))

@@ -35,7 +35,17 @@ ALLOWED = {
     "tensorflow": {"balancing", "cluster", "data", "ops", "balancer"},
     "state_file": set(),
     "keras": {"state_file", "balancing", "cluster", "data", "ops", "balancer", "tensorflow"},
-    "cli": {"balancing", "sampling", "simulator", "cluster", "ops", "data", "tensorflow", "keras"},
+    "cli": {
+        "balancing",
+        "sampling",
+        "simulator",
+        "cores",
+        "cluster",
+        "ops",
+        "data",
+        "tensorflow",
+        "keras",
+    },
 }
 """What each part may import besides itself."""
 

@@ -1,0 +1,287 @@
+"""`hvd-dbs doctor`: what it concludes from given facts, and that it survives what is missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hvd_dbs.cli.doctor import _Report
+from hvd_dbs.cli.doctor_facts import Facts, Launch, Package
+from hvd_dbs.cli.doctor_findings import NEEDED, Finding, merge, of_job, of_rank
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FINE = Facts(
+    packages={name: Package(least) for name, (least, _) in NEEDED.items()}
+    | {"hvd_dbs": Package("0.1.0")},
+    keras_backend="tensorflow",
+    horovod_parts=("MPI", "Gloo"),
+    mpi="Open MPI v4.1.8",
+    mpi_files=("/lib/libmpi.so.40",),
+    mpirun="mpirun (Open MPI) 4.1.8",
+    has_horovodrun=True,
+    host="node1",
+    cores=frozenset(range(4)),
+    launcher_cores=frozenset(range(4)),
+)
+GPUS = replace(FINE, num_gpus=2, native_has_cuda=True, horovod_parts=("MPI", "Gloo", "NCCL"))
+
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def having(facts: Facts, **packages: Package) -> Facts:
+    return replace(facts, packages={**facts.packages, **packages})
+
+
+def under(facts: Facts, kind: str) -> Facts:
+    return replace(facts, launch=Launch(kind, 0, 2))
+
+
+def not_fine(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(one.level, one.text) for one in findings if one.level != "ok"]
+
+
+@pytest.mark.parametrize("kind", ["", "Open MPI", "mpi", "gloo"])
+@pytest.mark.parametrize("facts", [FINE, GPUS])
+def test_where_all_is_well_nothing_is_said_against_it(facts, kind):
+    assert not_fine(of_rank(under(facts, kind))) == []
+    assert not_fine(of_job([facts])) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "text"),
+    [
+        (having(FINE, TensorFlow=Package("")), "problem", "TensorFlow is not installed"),
+        (
+            having(FINE, Horovod=Package("0.28.1", "ImportError: undefined symbol")),
+            "problem",
+            "Horovod 0.28.1 cannot be imported: ImportError: undefined symbol",
+        ),
+        (having(FINE, Keras=Package("2.15.0")), "problem", "Keras 2.15.0 is older than 3"),
+        (having(FINE, NumPy=Package("1.9.5")), "problem", "NumPy 1.9.5 is older than 1.26"),
+        (having(FINE, mpi4py=Package("")), "problem", "mpi4py is not installed"),
+        (replace(FINE, keras_backend="jax"), "problem", "Keras's backend is jax"),
+        (replace(FINE, variables={"TF_USE_LEGACY_KERAS": "1"}), "warning", "TF_USE_LEGACY_KERAS"),
+        (replace(FINE, horovod_parts=("Gloo",)), "warning", "built without MPI"),
+        (under(replace(FINE, horovod_parts=("Gloo",)), "mpi"), "problem", "built without MPI"),
+        (replace(FINE, mpi_files=("/a/libmpi.so", "/b/libmpi.so")), "problem", "two MPI libraries"),
+        (replace(FINE, mpirun="mpirun (Open MPI) 4.1.4"), "warning", "4.1.4, but mpi4py uses"),
+        (
+            replace(FINE, mpirun="mpirun (Open MPI) 5.0.3", mpi="Open MPI v5.0.3"),
+            "warning",
+            "horovodrun does not work with mpirun (Open MPI) 5.0.3",
+        ),
+        (replace(FINE, native_error="built from hvd_dbs 0.0.9"), "warning", "hvd_dbs 0.0.9"),
+        (
+            replace(FINE, native_error="not there", variables={"HVD_DBS_NATIVE": "1"}),
+            "problem",
+            "not there",
+        ),
+        (
+            replace(FINE, native_error="?", variables={"HVD_DBS_NATIVE": "yes"}),
+            "problem",
+            "?",
+        ),
+        (replace(GPUS, horovod_parts=("MPI",)), "warning", "without NCCL"),
+        (replace(GPUS, native_has_cuda=False), "warning", "built without CUDA"),
+        (replace(FINE, num_gpu_devices=8), "warning", "none of the 8 NVIDIA GPUs"),
+        (replace(FINE, mpirun="", has_horovodrun=False), "warning", "neither mpirun nor"),
+        (replace(FINE, is_root=True), "warning", "starts nothing for root"),
+    ],
+)
+def test_each_thing_that_is_wrong_is_found_with_a_way_out(facts, level, text):
+    findings = of_rank(facts)
+    assert [one[0] for one in not_fine(findings)] == [level]
+    (finding,) = (one for one in findings if one.level != "ok")
+    assert text in finding.text
+    assert finding.fix
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        replace(FINE, num_gpu_devices=8, variables={"CUDA_VISIBLE_DEVICES": ""}),
+        replace(FINE, native_error="left out", variables={"HVD_DBS_NATIVE": "0"}),
+        having(under(FINE, "gloo"), mpi4py=Package("")),
+        having(replace(under(FINE, "gloo"), horovod_parts=("Gloo",)), mpi4py=Package("")),
+        replace(under(FINE, "mpi"), is_root=True),
+        replace(FINE, is_root=True, variables=AS_ROOT),
+    ],
+)
+def test_what_is_wanted_or_not_needed_is_fine(facts):
+    assert not_fine(of_rank(facts)) == []
+
+
+ERROR = "ImportError: Keras cannot be imported"
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (having(FINE, TensorFlow=Package("")), "TensorFlow is not installed"),
+        (replace(FINE, variables={"KERAS_BACKEND": "jax"}), "Keras's backend is jax"),
+        (replace(FINE, variables={"TF_USE_LEGACY_KERAS": "1"}), "TF_USE_LEGACY_KERAS is set"),
+    ],
+)
+def test_only_the_cause_is_blamed(facts, cause):
+    facts = having(facts, Keras=Package("", ERROR), Horovod=Package("0.28.1", ERROR))
+    ((level, text),) = not_fine(of_rank(replace(facts, keras_backend="", horovod_parts=())))
+    assert level == "problem"
+    assert cause in text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "changes", "expected"),
+    [
+        (1, {"quota": 1.5}, ["node1: TensorFlow starts 4 threads on 1.5 cores"]),
+        (1, {"quota": 1.5, "variables": {"TF_NUM_INTRAOP_THREADS": "1"}}, []),
+        (1, {"quota": 0.5, "variables": {"TF_NUM_INTRAOP_THREADS": "1"}}, []),
+        (2, {}, ["node1: TensorFlow starts 8 threads on 4 cores"]),
+        (2, {"num_gpus": 2}, []),
+        (2, {"variables": {"TF_NUM_INTRAOP_THREADS": "2"}}, []),
+        (4, {"quota": 2.0}, ["node1: 4 ranks have 2 cores together"]),
+        (2, {"cores": frozenset({0})}, ["bound", "node1: 2 ranks have 1 core together"]),
+        (2, {"cores": frozenset({0, 1}), "quota": 1.5}, ["node1: 2 ranks have 1.5 cores together"]),
+    ],
+)
+def test_threads_and_ranks_are_held_against_cores(ranks, changes, expected):
+    facts = [replace(FINE, launch=Launch("Open MPI", r, ranks), **changes) for r in range(ranks)]
+    texts = [
+        text for _, text in not_fine(of_job(facts)) if "CUDA" not in text and "NCCL" not in text
+    ]
+    assert len(texts) == len(expected)
+    assert all(part in text for part, text in zip(expected, texts, strict=True))
+
+
+def test_ranks_bound_to_cores_of_their_own_leave_the_others_idle():
+    bound = [
+        replace(FINE, launch=Launch("Open MPI", rank, 2), cores=frozenset({rank}))
+        for rank in range(2)
+    ]
+    assert not_fine(of_job(bound)) == [
+        ("warning", "node1: the ranks are bound to cores, and leave 2 cores idle")
+    ]
+    assert not_fine(of_job([replace(one, launcher_cores=one.cores) for one in bound])) == []
+    assert not_fine(of_job([under(one, "mpi") for one in bound])) == []
+
+
+def test_ranks_in_containers_of_their_own_have_their_quotas_together():
+    one = replace(FINE, quota=0.5, variables={"TF_NUM_INTRAOP_THREADS": "1"})
+    ranks = [replace(one, launch=Launch("mpi", rank, 4)) for rank in range(4)]
+    apart = [replace(rank, container=str(i)) for i, rank in enumerate(ranks)]
+    assert "ranks 0, 1, 2, 3 on 2 cores" in " ".join(one.text for one in of_job(apart))
+    assert "ranks 0, 1, 2, 3 on 0.5 cores" in " ".join(one.text for one in of_job(ranks))
+
+
+def test_what_differs_between_ranks_is_said_of_them():
+    versions = {"hvd_dbs": Package("0.2.0"), "TensorFlow": Package("2.17.0")}
+    other = replace(having(FINE, **versions), host="node2", keras_backend="jax")
+    ranks = [replace(one, launch=Launch("gloo", 0, 3)) for one in (FINE, other, other)]
+    threads = {"TF_NUM_INTRAOP_THREADS": "1"}
+    assert not_fine(of_job([replace(rank, variables=threads) for rank in ranks])) == [
+        ("problem", "ranks 1, 2: Keras's backend is jax; it must be tensorflow"),
+        (
+            "warning",
+            "TensorFlow is not the same on all ranks: 2.16 on rank 0; 2.17.0 on ranks 1, 2",
+        ),
+        (
+            "problem",
+            "hvd_dbs is not the same on all ranks: 0.1.0 on rank 0; 0.2.0 on ranks 1, 2",
+        ),
+    ]
+
+
+def test_what_all_ranks_have_is_said_once():
+    same, own = Finding("ok", "same"), Finding("warning", "own", "fix it")
+    assert merge([[same], [same, own]]) == [same, Finding("warning", "rank 1: own", "fix it")]
+
+
+@pytest.mark.parametrize(
+    ("levels", "exit_code", "verdict"),
+    [
+        (["ok"], 0, "hvd_dbs can train here"),
+        (["ok", "warning", "warning"], 0, "hvd_dbs can train here: 2 warnings"),
+        (["problem", "warning"], 1, "hvd_dbs cannot train here: 1 problem, 1 warning"),
+    ],
+)
+def test_only_problems_make_an_exit_code(capsys, levels, exit_code, verdict):
+    report = _Report("")
+    for level in levels:
+        report.say([Finding(level, "text", "" if level == "ok" else "way")])
+    assert report.conclude() == exit_code
+    assert capsys.readouterr().out.splitlines()[-1] == verdict
+
+
+@pytest.mark.parametrize(("level", "fix"), [("ok", "way"), ("problem", "")])
+def test_whatever_is_wrong_has_a_fix(level, fix):
+    with pytest.raises(ValueError, match="how to fix"):
+        Finding(level, "text", fix)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, Launch("", 0, 1)),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}, Launch("gloo", 1, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, Launch("Open MPI", 3, 4)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, Launch("mpi", 0, 2)),
+        ({"PMIX_RANK": "1", "SLURM_NTASKS": "8"}, Launch("mpi", 1, 8)),
+        ({"SLURM_NTASKS": "8"}, Launch("", 0, 1)),
+    ],
+)
+def test_how_a_process_was_started(variables, expected):
+    assert Launch.of(variables) == expected
+
+
+def test_the_oldest_versions_are_those_that_are_asked_for():
+    text = (ROOT / "pyproject.toml").read_text()
+    for name, (least, _) in NEEDED.items():
+        pattern = rf'"(?:requires-)?{name.lower()}(?:-cpu)?>={re.escape(least)}[";]'
+        if name == "Python":
+            pattern = rf'requires-python = ">={re.escape(least)}"'
+        assert re.search(pattern, text), name
+
+
+def test_with_numpy_and_click_alone_it_says_what_is_missing():
+    code = """
+import sys
+for name in ("tensorflow", "keras", "horovod", "mpi4py", "psutil", "rich"):
+    sys.modules[name] = None
+from hvd_dbs.cli.main import main
+main(["doctor"])
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 1, result.stderr
+    missing = re.findall(r"^problem  (\w+) is not installed$", result.stdout, re.MULTILINE)
+    assert missing == ["psutil", "TensorFlow", "Keras", "Horovod", "mpi4py"]
+    assert "hvd_dbs cannot train here: 5 problems" in result.stdout
+    assert result.stderr == ""
+
+
+def test_what_cannot_be_imported_is_no_crash(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise OSError('libcudart.so.12: cannot open')")
+    code = "from hvd_dbs.cli.main import main; main(['doctor'])"
+    result = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 1, result.stderr
+    problems = [line for line in result.stdout.splitlines() if line.startswith("problem")]
+    assert len(problems) == 1
+    assert "cannot be imported: OSError: libcudart.so.12: cannot open" in problems[0]
