@@ -11,7 +11,11 @@ import click
 import hvd_dbs
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
-    {"simulate": "hvd_dbs.cli.simulate", "check-hosts": "hvd_dbs.cli.check_hosts"}
+    {
+        "simulate": "hvd_dbs.cli.simulate",
+        "verify": "hvd_dbs.cli.verify",
+        "check-hosts": "hvd_dbs.cli.check_hosts",
+    }
 )
 """Modules by subcommand; each has a `command`. A new one takes a file and an entry."""
 

@@ -3,13 +3,15 @@
 from tests.mpi import checks
 
 _MODULES = tuple(
-    f"tests.mpi.{name}_checks" for name in ("training", "optimizer", "evaluation", "source")
+    f"tests.mpi.{name}_checks"
+    for name in ("training", "optimizer", "evaluation", "source", "verify")
 )
 _ON_ONE_RANK = (
     "check_uneven_plan_equals_one_process",
     "check_plans_that_change_within_an_epoch_equal_one_process",
     "check_evaluate_equals_one_process",
     "check_records_in_files_equal_one_process",
+    "check_verify_passes",
 )
 _ON_TWO_RANKS = (
     *_ON_ONE_RANK,
