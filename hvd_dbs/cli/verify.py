@@ -49,12 +49,12 @@ def command(context: click.Context, seed: int, epochs: int) -> None:
         from hvd_dbs.cli import verify_training
     except ImportError as error:
         raise InputError(
-            f"hvd-dbs verify trains, which needs TensorFlow, Keras and Horovod in the same Python: "
-            f"{error}. scripts/setup.sh installs them."
+            f"hvd-dbs verify trains, and TensorFlow, Keras or Horovod cannot be imported here: "
+            f"{str(error).rstrip('.')}. scripts/setup.sh installs them."
         ) from error
     hvd.init()
     collective = job.connect()
-    _print(collective, _heading(collective, verify_training.use_own_device()))
+    _print(collective, _heading(collective, verify_training.prepare()))
     problem = VerifyProblem(collective.size, seed, epochs)
     # An error in here ends this rank: the others wait for it in Horovod, where none is agreed on.
     training, steps = verify_training.train_balanced(problem)

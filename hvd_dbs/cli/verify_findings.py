@@ -113,7 +113,7 @@ def training_findings(
     ]
     if problem.size == 1:
         return found
-    text = f"an average that does not weigh by samples would make a difference of {control:.1e}"
+    text = f"an average that does not weigh by samples would make a difference of {control:.2g}"
     others = [rank for rank, one in enumerate(reports) if one.digest != reports[0].digest]
     differ = [f"ranks {others[:8]} have other ones than rank 0"] if others else []
     num_idle = sum(not numbers for ranks in seen.values() for _, numbers in ranks)
@@ -149,5 +149,5 @@ def _finding(claim: str, faults: Sequence[str], seen: str = "") -> Finding:
 
 
 def _within(claim: str, difference: float) -> Finding:
-    text = f"{claim}: largest difference {difference:.1e} (allowed {ALLOWED:.0e})"
+    text = f"{claim}: largest difference {difference:.2g} (allowed {ALLOWED:.0e})"
     return Finding(difference <= ALLOWED, text)

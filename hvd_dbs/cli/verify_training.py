@@ -38,13 +38,15 @@ class Training:
     metrics: NDArray[np.float64]
 
 
-def use_own_device() -> str:
-    """Gives this rank a GPU of its own where there are some, and exact float32 on it.
+def prepare() -> str:
+    """Gives this rank a GPU of its own where there are some, and exact float32 everywhere.
 
     Returns:
         "GPU" or "CPU".
     """
-    # TF32 keeps 10 bits of a factor: another order of samples would make a difference of 1e-3.
+    keras.config.set_floatx("float32")  # Users may have set others.
+    keras.config.set_image_data_format("channels_last")
+    # TF32 keeps 10 bits of a factor: another split of a batch would make a difference of 1e-3.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
@@ -157,15 +159,12 @@ class _Watch(keras.callbacks.Callback):
 
 
 def _layers() -> list[keras.layers.Layer]:
-    # No relu, no pooling: a kink could make much of a difference that is mere rounding. Types and
-    # formats are said, since users may have set others.
+    # No relu and no pooling: at a kink, what is mere rounding could make a large difference.
     return [
-        keras.layers.Input(IMAGE_SHAPE, dtype="float32"),
-        keras.layers.Conv2D(4, 3, activation="tanh", data_format="channels_last", dtype="float32"),
-        keras.layers.Flatten(dtype="float32"),
-        keras.layers.Dense(
-            NUM_CLASSES, kernel_regularizer=keras.regularizers.L2(1e-3), dtype="float32"
-        ),
+        keras.layers.Input(IMAGE_SHAPE),
+        keras.layers.Conv2D(4, 3, activation="tanh"),
+        keras.layers.Flatten(),
+        keras.layers.Dense(NUM_CLASSES, kernel_regularizer=keras.regularizers.L2(1e-3)),
     ]
 
 

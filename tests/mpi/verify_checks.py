@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +14,10 @@ from hvd_dbs.cli import verify_training
 from hvd_dbs.cli.main import main
 from hvd_dbs.sampling import EpochOrder
 from hvd_dbs.tensorflow import gradient_reducer
+from tests.jobs import REPOSITORY
 from tests.mpi.together import on_last_rank, shared
+
+README = (REPOSITORY / "README.md").read_text()
 
 WEIGHTS = "weights as of one process"
 METRICS = "loss and accuracy"
@@ -42,6 +47,10 @@ def names(failed):
     return [next(name for name in known if text.startswith(name)) for text in failed]
 
 
+def without_numbers(line):
+    return re.sub(r"\d[\d.e-]*", "N", line)
+
+
 def weighing(change):
     def weighted_allreduce(tensors, weight, **options):
         return original(tensors, change(weight), **options)
@@ -56,6 +65,10 @@ def check_verify_passes():
     assert lines[0].startswith(f"{hvd.size()} rank")
     assert len(lines) == (11 if hvd.size() > 1 else 8), lines
     assert any(line.startswith("one rank says little") for line in lines) == (hvd.size() == 1)
+    if hvd.size() > 1:
+        shown = [line for line in README.splitlines() if line.startswith("    ok  ")]
+        assert len(shown) > 5
+        assert {without_numbers(line.strip()) for line in shown} <= set(map(without_numbers, lines))
 
 
 def check_verify_finds_ranks_that_count_the_same():
