@@ -27,8 +27,16 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True)
-@click.option("--epochs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31),
+    default=0,
+    show_default=True,
+    help="Of samples, first weights and plans.",
+)
+@click.option(
+    "--epochs", type=click.IntRange(1), default=3, show_default=True, help="Epochs to train."
+)
 @click.pass_context
 def command(context: click.Context, seed: int, epochs: int) -> None:
     """Checks on your machines that balanced training learns what one process would.

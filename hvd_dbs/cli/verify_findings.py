@@ -81,20 +81,25 @@ def sampling_findings(problem: VerifyProblem, seen: Seen) -> list[Finding]:
         for step, numbers in expected.items()
         if (missing := set(numbers).difference(*rows[step]))
     ]
+    left = problem.num_samples % problem.global_batch_size
     plans = {tuple(size) for size in sizes.values() if sum(size) == problem.global_batch_size}
     found = [
-        _finding("every sample once an epoch", not_once, counted(problem.num_samples, "sample")),
+        _finding(
+            "every sample once an epoch",
+            not_once,
+            f"{counted(problem.epochs, 'epoch')} of {problem.num_samples} samples",
+        ),
         _finding("the same steps on all ranks", not_together, f"{problem.num_steps} an epoch"),
         _finding(
             "local batch sizes sum to the global batch size",
             other_sums,
-            f"{problem.global_batch_size}, and {len(list(expected.values())[-1])} in the last step",
+            f"{problem.global_batch_size}, and {left} in the last step",
         ),
         _finding("each global batch has the samples that an even split has", other_samples),
     ]
     if problem.size > 1:
-        still = [] if len(plans) > 2 else [f"{counted(len(plans), 'plan')} prove nothing"]
-        text = f"{len(plans)} in {counted(len(expected), 'step')}"
+        text = f"{len(plans)} in {len(expected)} steps"
+        still = [] if len(plans) > 2 else [f"{text}, expected more than 2"]
         found.insert(0, _finding("plans change", still, text))
     return found
 
@@ -113,7 +118,9 @@ def training_findings(
     ]
     if problem.size == 1:
         return found
+    is_told = control > _TELLING
     text = f"an average that does not weigh by samples would make a difference of {control:.2g}"
+    text += "" if is_told else f", expected {_TELLING:.2g} at least: nothing is proved"
     others = [rank for rank, one in enumerate(reports) if one.digest != reports[0].digest]
     differ = [f"ranks {others[:8]} have other ones than rank 0"] if others else []
     num_idle = sum(not numbers for ranks in seen.values() for _, numbers in ranks)
@@ -122,7 +129,7 @@ def training_findings(
         traces = ["weights are NaN or infinite"]
     return [
         *found,
-        Finding(control > _TELLING, text),
+        Finding(is_told, text),
         _finding("weights are the same on all ranks, bit for bit", differ),
         _finding(
             "a rank without samples contributes nothing, though its gradient is NaN",

@@ -72,8 +72,11 @@ def check_verify_passes():
 
 
 def check_verify_finds_ranks_that_count_the_same():
-    _, failed = verify(*weighing(lambda weight: tf.cast(weight > 0, tf.float32)))
+    lines, failed = verify(*weighing(lambda weight: tf.cast(weight > 0, tf.float32)))
     assert names(failed) == [WEIGHTS, METRICS]
+    # It makes the difference that the control, in one process, says it would make.
+    given = re.search(r"difference ([\d.]+) ", failed[0])[1]
+    assert any(line.endswith(f"would make a difference of {given}") for line in lines), lines
 
 
 def check_verify_finds_a_rank_without_samples_that_counts():

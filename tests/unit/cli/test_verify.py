@@ -126,6 +126,7 @@ def test_what_ranks_must_not_read(change, expected):
     [
         ({"weights": 2e-5}, ["weights as of one process"]),
         ({"weights": float("nan")}, ["weights as of one process", "a rank without samples"]),
+        ({"metrics": 2e-5}, ["loss and accuracy"]),
         ({"metrics": float("nan")}, ["loss and accuracy"]),
         ({"control": 5e-4}, ["an average that does not weigh"]),
         ({"digest": "b"}, ["weights are the same on all ranks"]),
