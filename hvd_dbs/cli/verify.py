@@ -34,11 +34,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of samples, first weights and plans.",
 )
-@click.option(
-    "--epochs", type=click.IntRange(1), default=3, show_default=True, help="Epochs to train."
-)
 @click.pass_context
-def command(context: click.Context, seed: int, epochs: int) -> None:
+def command(context: click.Context, seed: int) -> None:
     """Checks on your machines that balanced training learns what one process would.
 
     Start it as you start your jobs: mpirun -np 4 hvd-dbs verify. It trains a small model on all
@@ -63,7 +60,7 @@ def command(context: click.Context, seed: int, epochs: int) -> None:
     hvd.init()
     collective = job.connect()
     _print(collective, _heading(collective, verify_training.prepare()))
-    problem = VerifyProblem(collective.size, seed, epochs)
+    problem = VerifyProblem(collective.size, seed)
     # An error in here ends this rank: the others wait for it in Horovod, where none is agreed on.
     training, steps = verify_training.train_balanced(problem)
     findings = _findings(collective, problem, training, steps)

@@ -13,8 +13,8 @@ from hvd_dbs.cli.verify_problem import Step, VerifyProblem
 ALLOWED = 1e-5
 """Largest difference that rounding may leave in weights of about 0.1 and in a loss of about 1.
 
-Float32 rounds to 6e-8 of a number. Added up in another order, and over all steps, that comes to
-less than 1e-6 on a CPU; a GPU adds in an order of its own each time.
+Float32 rounds to 6e-8 of a number. Sums in another order come to less than 1e-6 over all steps on a
+CPU; the rest is for GPUs, which add in an order of their own each time.
 """
 
 _TELLING = 100 * ALLOWED
@@ -98,7 +98,7 @@ def sampling_findings(problem: VerifyProblem, seen: Seen) -> list[Finding]:
         _finding("each global batch has the samples that an even split has", other_samples),
     ]
     if problem.size > 1:
-        text = f"{len(plans)} in {len(expected)} steps"
+        text = f"{len(plans)} different ones in {len(expected)} steps"
         still = [] if len(plans) > 2 else [f"{text}, expected more than 2"]
         found.insert(0, _finding("plans change", still, text))
     return found

@@ -17,7 +17,7 @@ from hvd_dbs.sampling import EpochOrder, num_steps
 
 IMAGE_SHAPE = (8, 8, 1)
 NUM_CLASSES = 4
-_FULL_STEPS = 8
+_FULL_STEPS = 16
 
 Step = tuple[int, int]
 """Epoch, and step in it."""
@@ -59,7 +59,7 @@ class VerifyProblem:
 
     size: int
     seed: int
-    epochs: int
+    epochs: int = 3
 
     @property
     def global_batch_size(self) -> int:

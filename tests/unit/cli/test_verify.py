@@ -16,6 +16,7 @@ from hvd_dbs.cli.verify_findings import Report, sampling_findings, training_find
 from hvd_dbs.cli.verify_problem import RandomPlans, VerifyProblem, plain_average
 
 PROBLEM = VerifyProblem(size=3, seed=1, epochs=2)
+LAST = PROBLEM.num_steps - 1
 REPORT = Report(weights=1e-7, metrics=1e-7, control=0.1, digest="a")
 
 
@@ -37,11 +38,11 @@ def failed(findings):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 16, 17, 64])
 def test_the_last_batch_leaves_a_rank_without_samples(size):
     problem = VerifyProblem(size, seed=0, epochs=2)
-    batches = problem.global_batches()
-    assert {len(numbers) for (_, step), (numbers, _) in batches.items() if step < 8} == {
+    batches, last = problem.global_batches(), problem.num_steps - 1
+    assert {len(numbers) for (_, step), (numbers, _) in batches.items() if step < last} == {
         problem.global_batch_size
     }
-    assert 0 < len(batches[1, 8][0]) < max(size, 2)
+    assert 0 < len(batches[1, last][0]) < max(size, 2)
     assert problem.global_batch_size >= size
     for epoch in range(2):
         numbers = np.concatenate([n for (e, _), (n, _) in batches.items() if e == epoch])
@@ -86,11 +87,11 @@ def swap_two_steps(ranks):
 
 
 def skip_a_step(ranks):
-    del ranks[1, 8][2]
+    del ranks[1, LAST][2]
 
 
 def make_one_step_more(ranks):
-    ranks[1, 9] = [(rank, []) for rank in range(3)]
+    ranks[1, LAST + 1] = [(rank, []) for rank in range(3)]
 
 
 def keep_the_plan(ranks):
@@ -111,9 +112,9 @@ def keep_the_plan(ranks):
 )
 def test_what_ranks_must_not_read(change, expected):
     ranks = seen()
-    ranks[1, 8][2][1].clear()
-    ranks[1, 8][0] = (0, PROBLEM.global_batches()[1, 8][0].tolist())
-    ranks[1, 8][1][1].clear()
+    ranks[1, LAST][2][1].clear()
+    ranks[1, LAST][0] = (0, PROBLEM.global_batches()[1, LAST][0].tolist())
+    ranks[1, LAST][1][1].clear()
     assert failed(sampling_findings(PROBLEM, ranks)) == []
     change(ranks)
     found = failed(sampling_findings(PROBLEM, ranks))
