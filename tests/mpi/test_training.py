@@ -11,7 +11,6 @@ _ON_ONE_RANK = (
     "check_plans_that_change_within_an_epoch_equal_one_process",
     "check_evaluate_equals_one_process",
     "check_records_in_files_equal_one_process",
-    "check_verify_passes",
 )
 _ON_TWO_RANKS = (
     *_ON_ONE_RANK,

@@ -1,4 +1,4 @@
-"""`hvd-dbs verify` passes as things are, and names what is broken. Run on 1, 2 and 3 ranks."""
+"""`hvd-dbs verify` passes as things are, and names what is broken. Run on 3 ranks."""
 
 from __future__ import annotations
 
@@ -59,16 +59,13 @@ def weighing(change):
     return gradient_reducer, "weighted_allreduce", weighted_allreduce
 
 
-def check_verify_passes():
+def check_verify_passes_and_says_what_the_readme_shows():
     lines, failed = verify()
     assert failed == []
-    assert lines[0].startswith(f"{hvd.size()} rank")
-    assert len(lines) == (11 if hvd.size() > 1 else 8), lines
-    assert any(line.startswith("one rank says little") for line in lines) == (hvd.size() == 1)
-    if hvd.size() > 1:
-        shown = [line for line in README.splitlines() if line.startswith("    ok  ")]
-        assert len(shown) > 5
-        assert {without_numbers(line.strip()) for line in shown} <= set(map(without_numbers, lines))
+    assert len(lines) == 11, lines
+    shown = [line for line in README.splitlines() if line.startswith("    ok  ")]
+    assert len(shown) > 5
+    assert {without_numbers(line.strip()) for line in shown} <= set(map(without_numbers, lines))
 
 
 def check_verify_finds_ranks_that_count_the_same():
