@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hvd_dbs.cli.input_error import input_errors
+from hvd_dbs.cli.wording import counted
 from hvd_dbs.cluster.host_discovery import discover
 
 
@@ -22,5 +23,5 @@ def command(script: str, slots_per_host: int | None, timeout: float) -> None:
     with input_errors():
         hosts = discover(script, slots_per_host, timeout)
     for host, slots in hosts.items():
-        click.echo(f"{host}: {slots} {'rank' if slots == 1 else 'ranks'}")
-    click.echo(f"{sum(hosts.values())} ranks on {len(hosts)} hosts")
+        click.echo(f"{host}: {counted(slots, 'rank')}")
+    click.echo(f"{counted(sum(hosts.values()), 'rank')} on {counted(len(hosts), 'host')}")

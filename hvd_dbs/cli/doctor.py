@@ -11,6 +11,7 @@ import click
 from hvd_dbs.cli.doctor_facts import look
 from hvd_dbs.cli.doctor_findings import Finding, of_job
 from hvd_dbs.cli.doctor_job import Job, deadline
+from hvd_dbs.cli.wording import counted
 
 
 @click.command("doctor")
@@ -81,7 +82,7 @@ class _Report:
     def conclude(self) -> int:
         """Prints what all findings come to; the exit code."""
         counts = [
-            f"{number} {level}{'s' if number > 1 else ''}"
+            counted(number, level)
             for level in ("problem", "warning")
             if (number := self._levels[level])
         ]

@@ -13,6 +13,7 @@ import hvd_dbs
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "doctor": "hvd_dbs.cli.doctor",
+        "verify": "hvd_dbs.cli.verify",
         "report": "hvd_dbs.cli.report",
         "simulate": "hvd_dbs.cli.simulate",
         "check-hosts": "hvd_dbs.cli.check_hosts",

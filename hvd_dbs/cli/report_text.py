@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Plan
 from hvd_dbs.cli.tables import table
+from hvd_dbs.cli.wording import counted
 from hvd_dbs.cluster.journal import JournalPart, RoundEntry
 
 _RECENT_ROUNDS = 5
@@ -86,11 +87,11 @@ def _title(part: JournalPart) -> str:
     job, rounds = part.job, part.rounds
     first, last = rounds[0].epoch, rounds[-1].epoch
     return (
-        f"{_counted(len(job.hosts), 'rank')} on {_counted(len(set(job.hosts)), 'host')}, "
+        f"{counted(len(job.hosts), 'rank')} on {counted(len(set(job.hosts)), 'host')}, "
         f"global batch {job.global_batch_size}, {job.strategy}; "
         f"{f'epochs {first} to {last}' if first != last else f'epoch {first}'}, "
-        f"{_counted(len(rounds), 'round')}, "
-        f"{_counted(sum(entry.changed for entry in rounds), 'change')} of plan"
+        f"{counted(len(rounds), 'round')}, "
+        f"{counted(sum(entry.changed for entry in rounds), 'change')} of plan"
     )
 
 
@@ -177,10 +178,6 @@ def _of_known(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # Where nothing is known it says NaN.
         return np.asarray(function(rows, axis=axis))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -3,7 +3,8 @@
 from tests.mpi import checks
 
 _MODULES = tuple(
-    f"tests.mpi.{name}_checks" for name in ("training", "optimizer", "evaluation", "source")
+    f"tests.mpi.{name}_checks"
+    for name in ("training", "optimizer", "evaluation", "source", "verify")
 )
 _ON_ONE_RANK = (
     "check_uneven_plan_equals_one_process",

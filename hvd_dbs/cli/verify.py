@@ -1,0 +1,129 @@
+"""`hvd-dbs verify`: whether balanced training learns what one process would, here and now."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import defaultdict
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hvd_dbs.cli.input_error import InputError
+from hvd_dbs.cli.verify_findings import (
+    Finding,
+    Report,
+    sampling_findings,
+    training_findings,
+)
+from hvd_dbs.cli.verify_problem import Step, VerifyProblem
+from hvd_dbs.cli.wording import counted
+from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster.agreement import allgather_text, raise_together
+
+if TYPE_CHECKING:
+    from hvd_dbs.cli.verify_training import Training
+
+
+@click.command("verify")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31),
+    default=0,
+    show_default=True,
+    help="Of samples, first weights and plans.",
+)
+@click.pass_context
+def command(context: click.Context, seed: int) -> None:
+    """Checks on your machines that balanced training learns what one process would.
+
+    Start it as you start your jobs: mpirun -np 4 hvd-dbs verify. It trains a small model on all
+    ranks, with plans that change at random, and once more in plain Keras on whole global batches
+    in one process, and compares.
+
+    Exit codes, the same on all ranks: 0; 1 if a property FAILED; 2 if nothing could be checked.
+    """
+    if job.is_elastic():
+        raise InputError(
+            "hvd-dbs verify is for jobs whose ranks stay. Start it without --min-np, --max-np and "
+            "--host-discovery-script."
+        )
+    try:
+        import hvd_dbs.keras as hvd
+        from hvd_dbs.cli import verify_training
+    except ImportError as error:
+        raise InputError(
+            f"hvd-dbs verify trains, and TensorFlow, Keras or Horovod cannot be imported here: "
+            f"{str(error).rstrip('.')}. scripts/setup.sh installs them."
+        ) from error
+    hvd.init()
+    collective = job.connect()
+    _print(collective, _heading(collective, verify_training.prepare()))
+    problem = VerifyProblem(collective.size, seed)
+    # An error in here ends this rank: the others wait for it in Horovod, where none is agreed on.
+    training, steps = verify_training.train_balanced(problem)
+    findings = _findings(collective, problem, training, steps)
+    _print(collective, *map(str, findings))
+    if problem.size == 1:
+        _print(collective, "one rank says little; start several: mpirun -np 4 hvd-dbs verify")
+    verify_training.meet()  # A launcher ends all ranks when one of them ends with 1.
+    context.exit(0 if all(finding.is_ok for finding in findings) else 1)
+
+
+def _heading(collective: job.Collective, device: str) -> str:
+    """What the job consists of, in a line. Collective.
+
+    Raises:
+        InputError: On all ranks, if one insists on the native library and one lacks it.
+    """
+    import hvd_dbs.keras as hvd
+    from hvd_dbs.ops import native
+
+    try:
+        library = native.agreed()
+    except (ValueError, RuntimeError) as error:
+        raise InputError(str(error)) from error
+    rows = _gather(collective, [socket.gethostname(), device])
+    hosts, devices = {host for host, _ in rows}, [device for _, device in rows]
+    parts = [
+        f"{counted(collective.size, 'rank')} on {counted(len(hosts), 'host')}",
+        *(f"{devices.count(kind)} on {kind}" for kind in sorted(set(devices))),
+        f"{'TensorFlow' if library is None else 'native'} operations",
+        f"Horovod over {'MPI' if hvd.mpi_enabled() else 'Gloo'}",
+    ]
+    return ", ".join(parts)
+
+
+def _findings(
+    collective: job.Collective,
+    problem: VerifyProblem,
+    training: Training,
+    steps: list[tuple[Step, list[int]]],
+) -> list[Finding]:
+    """All findings from what each rank has trained, the same on all ranks. Collective."""
+    from hvd_dbs.cli.verify_training import compare
+
+    seen: defaultdict[Step, list[tuple[int, list[int]]]] = defaultdict(list)
+    for rank, row in enumerate(_gather(collective, steps)):
+        for (epoch, step), numbers in row:
+            seen[epoch, step].append((rank, numbers))
+    report: dict[str, Any] = {}
+    failure: Exception | None = None
+    try:
+        report = asdict(compare(problem, training, seen))
+    except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
+        failure = caught
+    raise_together(collective, failure)
+    reports = [Report(**row) for row in _gather(collective, report)]
+    return [*sampling_findings(problem, seen), *training_findings(problem, seen, reports)]
+
+
+def _gather(collective: job.Collective, data: Any) -> list[Any]:
+    """Plain data of all ranks, by rank. Collective."""
+    return [json.loads(text) for text in allgather_text(collective, json.dumps(data))]
+
+
+def _print(collective: job.Collective, *lines: str) -> None:
+    if collective.rank == 0:
+        click.echo("\n".join(lines))

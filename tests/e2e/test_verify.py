@@ -1,0 +1,74 @@
+"""`hvd-dbs verify` as users start it. What it finds is tested on ranks of a job, in tests/mpi."""
+
+from __future__ import annotations
+
+from tests.jobs import horovodrun, mpirun, python, run_job
+
+AS_IT_IS_AND_BROKEN = """
+import time
+import horovod.tensorflow as hvd
+import tensorflow as tf
+from hvd_dbs.cli import verify
+from hvd_dbs.cli.main import main
+from hvd_dbs.tensorflow import gradient_reducer
+
+assert main(["verify"], standalone_mode=False) == 0
+if hvd.rank() == 0:
+    print("and now broken", flush=True)
+
+weighted, findings = gradient_reducer.weighted_allreduce, verify.sampling_findings
+
+def equally(tensors, weight, **options):
+    return weighted(tensors, tf.cast(weight > 0, tf.float32), **options)
+
+def late(*arguments):
+    time.sleep(2 if hvd.rank() == 0 else 0)  # The others must not end the job before it has told.
+    return findings(*arguments)
+
+gradient_reducer.weighted_allreduce, verify.sampling_findings = equally, late
+main(["verify"])
+"""
+
+DYING = """
+import horovod.tensorflow as hvd
+from hvd_dbs.cli import verify_training
+from hvd_dbs.cli.main import main
+
+original = verify_training._Watch.on_train_batch_end
+
+def dying(*arguments, **options):
+    if hvd.rank() == 1:
+        raise RuntimeError("no memory left")
+    return original(*arguments, **options)
+
+verify_training._Watch.on_train_batch_end = dying
+main(["verify"])
+"""
+
+
+def test_one_process_is_verified():
+    job = run_job(["hvd-dbs", "verify"], timeout=120)
+    assert job.exit_code == 0, job.output[-4000:]
+    assert "1 rank on 1 host, 1 on CPU" in job.output
+    assert "ok      weights as of one process" in job.output
+    assert "one rank says little" in job.output
+    assert "FAILED" not in job.output
+
+
+def test_what_is_broken_is_named_and_ends_the_job_with_1():
+    # Under Gloo a rank that ends waits for no other, and the launcher then ends them all.
+    job = run_job(horovodrun(2, python("-c", AS_IT_IS_AND_BROKEN), "--gloo"), timeout=120)
+    assert job.exit_code == 1, job.output[-4000:]
+    before, _, broken = job.output.partition("and now broken")
+    assert "2 ranks on 1 host, 2 on CPU" in before
+    assert "ok      weights as of one process" in before
+    assert "FAILED" not in before
+    assert "FAILED  weights as of one process" in broken
+    assert "ok      a rank without samples contributes nothing" in broken
+    assert "another rank is gone" not in broken
+
+
+def test_a_rank_that_fails_alone_ends_the_job():
+    job = run_job(mpirun(2, python("-c", DYING)), timeout=120)
+    assert job.exit_code not in (0, -1), job.output[-4000:]
+    assert "has failed: RuntimeError: no memory left" in job.output
