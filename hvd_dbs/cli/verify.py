@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections import defaultdict
 from dataclasses import asdict
@@ -49,6 +50,7 @@ def command(context: click.Context, seed: int) -> None:
             "hvd-dbs verify is for jobs whose ranks stay. Start it without --min-np, --max-np and "
             "--host-discovery-script."
         )
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # What matters is found, and said once.
     try:
         import hvd_dbs.keras as hvd
         from hvd_dbs.cli import verify_training
