@@ -289,9 +289,9 @@ class Balancer:
         self.collective.meet()
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        hosts = self.loop.log.hosts = agreement.hostnames(self.collective)
+        hosts = agreement.hostnames(self.collective)
         self._controller.change_ranks(global_batch_size, self._limits.bounds(hosts))
-        self.loop.change_ranks()
+        self.loop.change_ranks(hosts)
         self.dynamic_learning_rate.follow(global_batch_size)
         self._resumption.rejoin(state)
 

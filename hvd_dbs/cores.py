@@ -28,7 +28,8 @@ def cpu_quota(root: Path = Path("/")) -> float:
     """
     quotas = [math.inf]
     for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
+        _, *rest = line.split(":", 2)
+        controllers, path = rest if len(rest) == 2 else ("", "")
         if controllers and "cpu" not in controllers.split(","):
             continue
         # Version 1 has a folder for each controller; 2 has one in all, maybe beside them.
@@ -41,7 +42,7 @@ def cpu_quota(root: Path = Path("/")) -> float:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
+        return path.read_text(errors="replace").splitlines()
     except OSError:
         return []
 

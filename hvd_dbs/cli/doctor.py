@@ -10,7 +10,6 @@ import click
 
 from hvd_dbs.cli.doctor_facts import look
 from hvd_dbs.cli.doctor_findings import Finding, of_job
-from hvd_dbs.cli.doctor_job import Job, deadline
 from hvd_dbs.cli.wording import counted
 
 
@@ -39,6 +38,8 @@ def command(timeout: float) -> None:
     if not facts.can_connect:
         # A launcher ends the ranks that wait for this one.
         raise SystemExit(report.conclude())
+
+    from hvd_dbs.cli.doctor_job import Job, deadline
 
     def give_up(finding: Finding) -> int:
         report.say([*(of_job([facts]) if in_job else []), finding])

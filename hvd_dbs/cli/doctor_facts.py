@@ -65,7 +65,8 @@ class Launch:
     def of(cls, environment: Mapping[str, str]) -> Launch:
         """Reads it from environment variables."""
         for kind, rank, size in _LAUNCHERS:
-            if rank in environment and size in environment:
+            numbers = environment.get(rank, ""), environment.get(size, "")
+            if all(number.isdecimal() for number in numbers):
                 return cls(kind, int(environment[rank]), int(environment[size]))
         return cls()
 
@@ -232,6 +233,6 @@ def _cores_of(process: int) -> frozenset[int]:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(errors="replace")
     except OSError:
         return ""

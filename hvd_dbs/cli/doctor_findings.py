@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from hvd_dbs.cli.doctor_facts import Facts
-from hvd_dbs.cluster.agreement import name_ranks
+from hvd_dbs.cluster.rank_names import name_ranks
 
 NEEDED = {
     "Python": ("3.10", "make an environment with Python 3.10 to 3.13"),
@@ -78,7 +78,7 @@ def _of_packages(facts: Facts) -> list[Finding]:
             text = f"{name} {package.version} is older than {least}"
             wrong.append(Finding("problem", text, way))
         elif package.error and not _is_blamed_elsewhere(name, facts):
-            text = f"{name} {package.version} cannot be imported: {package.error}"
+            text = f"{f'{name} {package.version}'.strip()} cannot be imported: {package.error}"
             wrong.append(Finding("problem", text, way))
         elif not package.error and (name != "mpi4py" or _needs_mpi4py(facts)):
             wrong.append(Finding("problem", f"{name} is not installed", way))
@@ -87,9 +87,15 @@ def _of_packages(facts: Facts) -> list[Finding]:
 
 def _is_blamed_elsewhere(name: str, facts: Facts) -> bool:
     """Whether a package cannot be imported because of something else that is found as well."""
-    bases = {"Keras": ["TensorFlow"], "Horovod": ["TensorFlow", "Keras"]}.get(name, [])
+    bases = {
+        "TensorFlow": ["NumPy"],
+        "Keras": ["NumPy", "TensorFlow"],
+        "Horovod": ["NumPy", "psutil", "TensorFlow", "Keras"],
+        "mpi4py": ["NumPy"],
+    }.get(name, [])
     is_misled = _keras_backend(facts) != "tensorflow" or _uses_legacy_keras(facts)
-    return not all(facts.packages[base].is_usable for base in bases) or bool(bases and is_misled)
+    uses_keras = name in ("TensorFlow", "Keras", "Horovod")
+    return not all(facts.packages[base].is_usable for base in bases) or (uses_keras and is_misled)
 
 
 def _needs_mpi4py(facts: Facts) -> bool:
@@ -264,4 +270,4 @@ def _cores(number: float) -> str:
 
 def _num_threads(facts: Facts) -> int:
     given = facts.variables.get("TF_NUM_INTRAOP_THREADS", "")
-    return int(given) if given.isdigit() and int(given) else len(facts.cores)
+    return int(given) if given.isdecimal() and int(given) else len(facts.cores)

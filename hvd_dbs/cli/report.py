@@ -37,7 +37,10 @@ def command(journal: Path, part: int | None, with_all: bool, picture: Path | Non
         number = part or len(parts)
         chosen = parts[number - 1]
         if picture is not None:
-            draw(chosen, picture)
+            try:
+                draw(chosen, picture)
+            except (OSError, RuntimeError) as error:
+                raise InputError(f"--picture {picture}: {error}") from error
     click.echo(f"{journal.name}, part {number} of {len(parts)}: {text_of(chosen, with_all)}")
     if num_damaged:
         lines = "line was" if num_damaged == 1 else "lines were"

@@ -45,8 +45,8 @@ class RankFigures:
     @property
     def gain(self) -> float:
         """How many times as fast all would be done with shares in proportion to their speeds."""
-        slowest = (self.batch_sizes / self.samples_per_second).max()
-        return float(slowest * self.samples_per_second.sum() / self.batch_sizes.sum())
+        busy_seconds = self.batch_sizes / self.samples_per_second
+        return float(busy_seconds.max() * self.samples_per_second.sum() / self.batch_sizes.sum())
 
     @classmethod
     def of(cls, rounds: tuple[RoundEntry, ...]) -> RankFigures:
@@ -60,7 +60,7 @@ class RankFigures:
             batch_sizes=batch_sizes[-1],
             samples_per_second=_median(batch_sizes / busy_seconds),
             waits=_median(waits),
-            rest=max(0.0, float(_median(1 - slowest / step_seconds))),
+            rest=float(np.maximum(0.0, _median(1 - slowest / step_seconds))),
             cpu_load=_median(np.array([entry.cpu_load for entry in rounds])),
             step_seconds=float(_median(step_seconds)),
         )
@@ -76,11 +76,17 @@ def text_of(part: JournalPart, with_all: bool = False) -> str:
     known = tuple(entry for entry in part.rounds if np.isfinite(entry.step_seconds))
     lines = [_title(part)]
     if known:
-        first, last = RankFigures.of(known[:1]), RankFigures.of(known[-_RECENT_ROUNDS:])
+        first, last = RankFigures.of(known[:1]), RankFigures.of(_alike(known[-_RECENT_ROUNDS:]))
         lines += ["", _ranks(part, first, last, with_all), "", _outcome(part, first, last)]
     else:
         lines += ["", "No round has measured a step yet."]
     return "\n".join([*lines, *_changes(part, with_all)])
+
+
+def _alike(rounds: tuple[RoundEntry, ...]) -> tuple[RoundEntry, ...]:
+    """The last ones, as far as they have measured the same batch sizes as the very last."""
+    others = [i for i, one in enumerate(rounds) if one.batch_sizes != rounds[-1].batch_sizes]
+    return rounds[max(others, default=-1) + 1 :]
 
 
 def _title(part: JournalPart) -> str:
@@ -138,10 +144,10 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
         f"{_percent(_mean(last.waits))}; communication and the rest took "
         f"{_percent(first.rest)}, now {_percent(last.rest)}.",
     ]
-    if np.isfinite(speeds).any():
+    if np.isfinite(speeds).sum() > 1:
         slowest, fastest = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
         lines.append(
-            f"Slowest: rank {slowest} on {part.job.hosts[slowest]}, with "
+            f"Slowest at its batch size: rank {slowest} on {part.job.hosts[slowest]}, with "
             f"{speeds[slowest] / speeds[fastest]:.2f} of the speed of rank {fastest} on "
             f"{part.job.hosts[fastest]}, the fastest."
         )

@@ -6,11 +6,11 @@ Every function here is collective: all ranks call it, in the same order and from
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 
 import numpy as np
 
 from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.cluster.rank_names import name_ranks
 
 
 def allgather_text(collective: Collective, text: str) -> list[str]:
@@ -79,9 +79,3 @@ def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
 def hostnames(collective: Collective) -> list[str]:
     """The host of every rank, by rank."""
     return allgather_text(collective, socket.gethostname())
-
-
-def name_ranks(ranks: Sequence[int], most: int = 8) -> str:
-    """Ranks as a text such as "ranks 0, 1, 3"; of many the first ones."""
-    text = ", ".join(str(rank) for rank in ranks[:most]) + (", ..." if len(ranks) > most else "")
-    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

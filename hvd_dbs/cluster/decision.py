@@ -17,7 +17,7 @@ from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.cluster.collective import Collective
 
 _LEAST_COST = 1e-5
-_ROW_SIZE = 5
+_ROW_SIZE = 6
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Report:
 
     @property
     def row(self) -> NDArray[np.float64]:
-        """What all strategies have in common, shape `[5]`."""
+        """What all strategies have in common, shape `[6]`."""
         seen = self.measurement
-        columns = (seen.batch_sizes[0], seen.busy_seconds[0], seen.cpu_load[0])
+        columns = (seen.batch_sizes[0], seen.busy_seconds[0], seen.cpu_load[0], self.step_seconds)
         return np.array([*columns, self.cost_seconds, self.steps_ahead])
 
 
@@ -52,13 +52,21 @@ class Heard:
         batch_sizes: Local batch sizes that were measured, shape `[size]`.
         busy_seconds: Of each rank in a step, shape `[size]`.
         cpu_load: Use of each rank's processors by others, 0 to 1, shape `[size]`.
-        step_seconds: A whole step of rank 0, and so of all.
+        step_seconds: A whole step, as the busiest rank has seen it.
     """
 
     batch_sizes: NDArray[np.float64]
     busy_seconds: NDArray[np.float64]
     cpu_load: NDArray[np.float64]
     step_seconds: float
+
+    @classmethod
+    def of(cls, columns: NDArray[np.float64]) -> Heard:
+        """From the first columns of all ranks' rows, shape `[4, size]`."""
+        batch_sizes, busy_seconds, cpu_load, step_seconds = columns
+        # Who has news tells of other steps than the rest; what it tells belongs together.
+        busiest = np.argmax(np.where(np.isfinite(busy_seconds), busy_seconds, -np.inf))
+        return cls(batch_sizes, busy_seconds, cpu_load, float(step_seconds[busiest]))
 
 
 @dataclass(frozen=True)
@@ -139,8 +147,8 @@ class DecisionRound:
         if collective.rank == 0:
             try:
                 records, rows = records[:, :-_ROW_SIZE], records[:, -_ROW_SIZE:]
-                self._heard = Heard(rows[:, 0], rows[:, 1], rows[:, 2], mine.step_seconds)
-                cost_seconds, steps_ahead = rows[:, 3:].max(axis=0)
+                self._heard = Heard.of(rows[:, :4].T)
+                cost_seconds, steps_ahead = rows[:, 4:].max(axis=0)
                 self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
                 decision = self._controller.decide(records)
                 answer[1:3] = decision.steps_to_next or 0, steps_ahead

@@ -87,8 +87,8 @@ class HostLoad:
         sample: Callable[[], Load] | None = None
         while True:
             try:
-                sample = sample or _Sampler()
-                load = sample()
+                load = UNKNOWN if sample is None else sample()
+                sample = sample or _Sampler()  # Of almost no time, a load could be anything.
             except Exception as error:  # Balancing never ends the training.
                 sample, load = None, UNKNOWN
                 if not self._failed:

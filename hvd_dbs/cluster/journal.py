@@ -8,19 +8,20 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from hvd_dbs.cluster.background import BackgroundThread
 
 _LOGGER = logging.getLogger(__name__)
 
 _MOST_SECONDS_TO_WAIT = 5.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ class JobEntry:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> JobEntry:
         """From JSON data; raises ValueError, LookupError or TypeError if it is something else."""
-        hosts = tuple(str(host) for host in plain["hosts"])
-        return cls(hosts, str(plain["strategy"]), int(plain["global_batch_size"]), plain["time"])
+        return cls(
+            hosts=_of_type(str, plain["hosts"]),
+            strategy=_of_type(str, [plain["strategy"]])[0],
+            global_batch_size=_counts([plain["global_batch_size"]])[0],
+            time=_of_type(float, [plain["time"]])[0],
+        )
 
 
 @dataclass(frozen=True)
@@ -84,19 +89,20 @@ class RoundEntry:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> RoundEntry:
         """From JSON data; raises ValueError, LookupError or TypeError if it is something else."""
-        before, after = _known(plain["predicted_seconds"])
+        before, after = _seconds(plain["predicted_seconds"])
+        epoch, step = _counts([plain["epoch"], plain["step"]])
         entry = cls(
-            epoch=int(plain["epoch"]),
-            step=int(plain["step"]),
-            batch_sizes=tuple(int(samples) for samples in plain["batch_sizes"]),
-            busy_seconds=_known(plain["busy_seconds"]),
+            epoch=epoch,
+            step=step,
+            batch_sizes=_counts(plain["batch_sizes"]),
+            busy_seconds=_seconds(plain["busy_seconds"]),
             cpu_load=_known(plain["cpu_load"]),
-            step_seconds=_known([plain["step_seconds"]])[0],
-            plan_before=tuple(int(samples) for samples in plain["plan_before"]),
-            plan=tuple(int(samples) for samples in plain["plan"]),
-            reason=str(plain["reason"]),
+            step_seconds=_seconds([plain["step_seconds"]])[0],
+            plan_before=_counts(plain["plan_before"]),
+            plan=_counts(plain["plan"]),
+            reason=_of_type(str, [plain["reason"]])[0],
             predicted_seconds=(before, after),
-            time=float(plain["time"]),
+            time=_of_type(float, [plain["time"]])[0],
         )
         rows = (entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before)
         if any(len(row) != len(entry.plan) for row in rows):
@@ -122,9 +128,10 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"journal={path!r}; expected the path of a file, or None.")
-        self._path = Path(path)
+        self._path = Path(path).absolute()  # Training may go to another folder.
         self._thread = BackgroundThread("hvd_dbs journal")
         self._last: Future[None] | None = None
+        self._may_be_cut = True
         self._has_failed = False
 
     def check(self) -> None:
@@ -140,25 +147,33 @@ class Journal:
 
     def write(self, entry: JobEntry | RoundEntry) -> None:
         """Writes an entry, sooner or later."""
-        self._last = self._thread.start(partial(self._append, entry))
+        try:
+            self._last = self._thread.start(partial(self._append, entry))
+        except RuntimeError as error:  # There can be no more threads.
+            self._fail(error)
 
     def flush(self) -> None:
         """Waits until all is written, or the disk has had time enough for it."""
         if self._last is not None:
-            with suppress(TimeoutError):
-                self._last.result(_MOST_SECONDS_TO_WAIT)
+            wait([self._last], _MOST_SECONDS_TO_WAIT)
 
     def _append(self, entry: JobEntry | RoundEntry) -> None:
-        kind = next(name for name, one in ENTRIES.items() if isinstance(entry, one))
-        line = json.dumps({"entry": kind, **_plain(asdict(entry))}, allow_nan=False)
         try:
+            kind = next(name for name, one in ENTRIES.items() if isinstance(entry, one))
+            line = json.dumps({"entry": kind, **_plain(asdict(entry))}, allow_nan=False)
             with self._path.open("a") as file:
-                # A line that was cut short must not spoil this one.
-                file.write(f"\n{line}\n" if self._has_failed else f"{line}\n")
-        except OSError as error:
-            if not self._has_failed:
-                _LOGGER.warning("the journal %s has gaps: %s", self._path, error)
-            self._has_failed = True
+                # A line that was cut short, by us or by who wrote before, must not spoil this one.
+                is_behind = self._may_be_cut and file.tell() > 0
+                file.write(f"\n{line}\n" if is_behind else f"{line}\n")
+            self._may_be_cut = False
+        except Exception as error:  # Whatever it is, it is no reason to end a training.
+            self._may_be_cut = True
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._has_failed:
+            _LOGGER.warning("the journal %s has gaps: %s", self._path, error)
+        self._has_failed = True
 
 
 @dataclass(frozen=True)
@@ -187,7 +202,7 @@ def read_journal(path: Path) -> tuple[list[JournalPart], int]:
         entry = _entry_of(line)
         if isinstance(entry, JobEntry):
             parts.append((entry, []))
-        elif entry is not None and parts and len(entry.plan) == len(parts[-1][0].hosts):
+        elif entry is not None and parts and _is_of(entry, parts[-1][0]):
             parts[-1][1].append(entry)
         else:
             num_damaged += 1
@@ -204,12 +219,36 @@ def _entry_of(line: str) -> JobEntry | RoundEntry | None:
     try:
         plain = json.loads(line)
         return ENTRIES[plain["entry"]].of(plain)
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         return None
 
 
+def _is_of(entry: RoundEntry, job: JobEntry) -> bool:
+    return len(entry.plan) == len(job.hosts) and sum(entry.plan) == job.global_batch_size
+
+
+def _of_type(kind: type[_T], values: Iterable[Any]) -> tuple[_T, ...]:
+    rows = tuple(values)
+    if not rows or not all(type(value) is kind for value in rows):
+        raise ValueError(f"expected {kind.__name__}, one or more.")
+    return rows
+
+
+def _counts(values: Iterable[Any]) -> tuple[int, ...]:
+    counts = _of_type(int, values)
+    if not all(0 <= count < 2**53 for count in counts):
+        raise ValueError("expected numbers of things.")
+    return counts
+
+
 def _known(values: Iterable[float | None]) -> tuple[float, ...]:
+    """Numbers that may be unknown."""
     return tuple(math.nan if value is None else float(value) for value in values)
+
+
+def _seconds(values: Iterable[float | None]) -> tuple[float, ...]:
+    """Those that nothing can take count as unknown."""
+    return tuple(value if 0 < value < math.inf else math.nan for value in _known(values))
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,9 @@ def draw_ranks(
         for rank in range(values.shape[1]):
             axis.step(at, values[:, rank], where=where, linewidth=1.3, label=f"rank {rank}")
         return
-    least, low, middle, high, most = np.nanpercentile(values, [0, 10, 50, 90, 100], axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NaN where all are.
+        least, low, middle, high, most = np.nanpercentile(values, [0, 10, 50, 90, 100], axis=1)
     axis.fill_between(at, least, most, step=where, color="tab:green", alpha=0.15, label="all ranks")
     axis.fill_between(
         at, low, high, step=where, color="tab:green", alpha=0.35, label="80 % of them"

@@ -47,9 +47,6 @@ class DecisionLog:
         controller: Knows strategy and global batch size.
         hosts: Where each rank runs, by rank.
         journal: Where every round is written; None: nowhere.
-
-    Attributes:
-        hosts: The same, when ranks have changed those that there are now.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class DecisionLog:
         hosts: Sequence[str] = (),
         journal: Journal | None = None,
     ) -> None:
-        self.hosts = hosts
+        self._hosts = hosts
         self._collective, self._controller, self._journal = collective, controller, journal
         self._job: JobEntry | None = None
         self._warnings: set[str] = set()
@@ -69,12 +66,16 @@ class DecisionLog:
         """Whether every round is kept, also of a strategy that decides nothing."""
         return self._journal is not None
 
+    def change_ranks(self, hosts: Sequence[str]) -> None:
+        """The job has other ranks, on these hosts; who was rank 0 before may be so again."""
+        self._hosts, self._job = hosts, None
+
     def begin(self) -> None:
         """Rounds of these ranks with this global batch size follow."""
         if self._journal is None or self._collective.rank != 0:
             return
         controller = self._controller
-        job = JobEntry(tuple(self.hosts), controller.strategy.name, controller.global_batch_size)
+        job = JobEntry(tuple(self._hosts), controller.strategy.name, controller.global_batch_size)
         if job != self._job:
             self._job = job
             self._journal.write(job)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
 from functools import partial
-
-import numpy as np
 
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
@@ -83,7 +80,7 @@ class DecisionRounds:
             self._steps_to_next = min(self._steps_to_next, FIRST_ROUND_STEPS)
         if self.are_within_epochs:
             self.pace.restart()
-        if self.are_within_epochs or self._always:
+        if self._controller.strategy.model is not None or self._always:
             self._host_load.start()
 
     def end_training(self) -> None:
@@ -163,13 +160,12 @@ class DecisionRounds:
     def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:
         waited, whole = steps.data_seconds, steps.whole_seconds
         self._needed = self._needed.after(waited, whole, steps_ahead)
-        busy_seconds, num_steps = self.pace.measure(steps, batch_size)
-        whole = whole[np.isfinite(whole)]
+        pace = self.pace.measure(steps, batch_size)
         load = self._host_load.latest()
         measurement = Measurement.of(
             [batch_size],
-            [busy_seconds],
-            num_steps=[num_steps],
+            [pace.busy_seconds],
+            num_steps=[pace.num_steps],
             cpu_load=[load.cpu],
             memory_load=[load.memory],
         )
@@ -177,5 +173,5 @@ class DecisionRounds:
             measurement,
             self.pace.own_time.round_seconds,
             self._needed.wanted,
-            float(np.median(whole)) if whole.size else math.nan,
+            pace.step_seconds,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -198,11 +198,16 @@ class TrainingLoop:
                 before,
                 self._controller.plan,
             )
+        self.log.begin()
         for follow in self.followers:
             follow(size)
 
-    def change_ranks(self) -> None:
-        """The job has other ranks, a training is not under way; the controller knows them."""
+    def change_ranks(self, hosts: Sequence[str]) -> None:
+        """The job has other ranks, on these hosts; no training is under way.
+
+        The controller knows them.
+        """
+        self.log.change_ranks(hosts)
         self.clock.drain()
         batch_size = self._controller.global_batch_size
         keeps_steps = int(self._global_batch_size.numpy()) == batch_size

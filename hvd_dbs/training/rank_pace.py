@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,20 @@ class RoundSteps:
 
     def _all(self, name: str) -> NDArray[np.float64]:
         return np.concatenate([np.zeros(0), *(getattr(times, name) for times in self.times)])
+
+
+class Pace(NamedTuple):
+    """What steps of a rank have taken; NaN: unknown.
+
+    Attributes:
+        busy_seconds: Own work in a step.
+        num_steps: Of how many steps.
+        step_seconds: These steps as a whole, waiting for the others included.
+    """
+
+    busy_seconds: float
+    num_steps: int
+    step_seconds: float
 
 
 class RankPace:
@@ -120,8 +135,8 @@ class RankPace:
         self._drained, self._no_pace, self._has_news = (), np.zeros(0, dtype=np.bool_), False
         return steps
 
-    def measure(self, steps: RoundSteps, batch_size: int) -> tuple[float, int]:
-        """Busy seconds a step at a batch size since the last round, and of how many steps.
+    def measure(self, steps: RoundSteps, batch_size: int) -> Pace:
+        """What a step at a batch size has taken since the last round.
 
         Where windows are cut by cost, those that steps of about that work would have taken at it.
 
@@ -134,12 +149,15 @@ class RankPace:
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
         is_new = np.isnan(busy_seconds[:1]).any() or not (self.is_cut_by_cost or chosen.all())
+        counts = chosen & np.isfinite(busy_seconds)
+        whole_seconds = steps.whole_seconds[counts]
         busy_seconds = busy_seconds[chosen] * (batch_size / work[chosen]) ** ELASTICITY
         seconds = typical_seconds(busy_seconds, warmup=2 if is_new and not steps.has_news else 0)
         self._usual = self._usual.after(
             np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
         )
-        return seconds, int(np.isfinite(busy_seconds).sum())
+        known = whole_seconds[np.isfinite(whole_seconds)]
+        return Pace(seconds, int(counts.sum()), float(np.median(known)) if known.size else np.nan)
 
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is usual."""

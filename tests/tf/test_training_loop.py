@@ -11,12 +11,12 @@ import tensorflow as tf
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.cluster import own_time
 from hvd_dbs.cluster.collective import AloneCollective, ThreadedCollective
-from hvd_dbs.cluster.decision import DecisionRound, Report
+from hvd_dbs.cluster.decision import DecisionRound, Heard, Report
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.sampling import SampleCosts
 from hvd_dbs.training.decision_rounds import DecisionRounds
 from hvd_dbs.training.loop import TrainingLoop
-from hvd_dbs.training.rank_pace import RankPace
+from hvd_dbs.training.rank_pace import Pace, RankPace
 from tests.tf.given_clock import GivenClock
 
 
@@ -178,7 +178,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
         end = time.thread_time() + 0.05
         while time.thread_time() < end:
             pass
-        return 1.0, 1
+        return Pace(1.0, 1, 1.0)
 
     monkeypatch.setattr(own_time, "num_usable_cores", lambda: 1)
     collective = Threaded()
@@ -205,3 +205,12 @@ def test_a_strategy_knows_what_a_round_costs(loop):
     (nothing, soon), (quarter, later) = costs
     assert 0 < nothing < quarter == 0.25
     assert soon < later
+
+
+def test_the_busiest_rank_says_what_a_whole_step_takes():
+    """The others may tell of steps before its pace has changed."""
+    rows = np.array([[4.0, 0.1, 0.5, 0.2], [4.0, 0.8, np.nan, 0.9], [4.0, np.nan, 0.0, np.nan]])
+    heard = Heard.of(rows.T)
+    assert heard.step_seconds == 0.9
+    np.testing.assert_array_equal(heard.busy_seconds, [0.1, 0.8, np.nan])
+    assert np.isnan(Heard.of(rows[2:].T).step_seconds)

@@ -20,6 +20,7 @@ LIMITED = {"cpu.cfs_quota_us": "250000\n", "cpu.cfs_period_us": "100000\n"}
         ("0::/\n", {}, math.inf),
         ("", {"cpu.max": "150000 100000\n"}, math.inf),
         ("0::/\n", {"cpu.max": "nonsense\n"}, math.inf),
+        ("nonsense\n", {"cpu.max": "nonsense\n"}, math.inf),
         # The strictest of a group and those around it holds.
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "50000 100000"}, 0.5),
         ("0::/a/b\n", {"a/b/cpu.max": "20000 10000", "a/cpu.max": "800000 100000"}, 2),

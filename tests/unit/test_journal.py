@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
 
 import pytest
 
+from hvd_dbs.cluster import journal as journal_module
 from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry, read_journal
 
 JOB = JobEntry(("a", "b"), "dbs", 64)
@@ -64,6 +66,12 @@ def test_what_is_unknown_is_null_in_the_file_and_nan_again(tmp_path):
     assert all(math.isnan(value) for value in unknown)
 
 
+def test_what_no_step_can_take_is_unknown(tmp_path):
+    path = written(tmp_path / "run.jsonl", JOB, a_round(busy_seconds=(0.0, -1.0), step_seconds=0.0))
+    read = read_journal(path)[0][0].rounds[0]
+    assert all(math.isnan(value) for value in (*read.busy_seconds, read.step_seconds))
+
+
 def test_a_job_that_starts_again_goes_on_behind_what_is_there(tmp_path):
     other = JobEntry(("a",), "dbs", 64)
     alone = {"batch_sizes": (64,), "plan_before": (64,), "plan": (64,)}
@@ -86,6 +94,12 @@ def test_a_job_that_starts_again_goes_on_behind_what_is_there(tmp_path):
         '{"entry": "other"}',
         '{"entry": "round"}',
         json.dumps({"entry": "job", "hosts": 3, "strategy": "dbs"}),
+        json.dumps(
+            {"entry": "job", "hosts": [], "strategy": "", "global_batch_size": 1, "time": 1.0}
+        ),
+        '{"entry": "job", "hosts": ["a"], "strategy": "", "global_batch_size": 1e999, "time": 1.0}',
+        '{"entry": "job", "hosts": ["a"], "strategy": "", "global_batch_size": 1, "time": null}',
+        "[" * 100_000,
     ],
 )
 def test_damaged_lines_are_counted_and_left_out(tmp_path, line):
@@ -98,9 +112,24 @@ def test_damaged_lines_are_counted_and_left_out(tmp_path, line):
     assert num_damaged == 1
 
 
-@pytest.mark.parametrize("name", ["plan", "busy_seconds", "cpu_load", "batch_sizes"])
-def test_a_round_of_other_ranks_is_damaged(tmp_path, name):
-    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(8, **{name: (1, 2, 3)}))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": (1, 2, 61)},
+        {"busy_seconds": (0.1, 0.2, 0.3)},
+        {"cpu_load": (0.1,)},
+        {"batch_sizes": ()},
+        {"plan": (43, 22)},  # Another global batch size.
+        {"plan": (-1, 65)},
+        {"plan": (32.0, 32.0)},
+        {"plan": (10**30, 64 - 10**30)},
+        {"epoch": -1},
+        {"reason": None},
+        {"time": 7},
+    ],
+)
+def test_a_round_that_cannot_be_is_damaged(tmp_path, changes):
+    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(8, **changes))
     parts, num_damaged = read_journal(path)
     assert len(parts[0].rounds) == num_damaged == 1
 
@@ -134,6 +163,51 @@ def test_behind_a_gap_the_journal_goes_on(tmp_path, caplog):
     journal.flush()
     parts, num_damaged = read_journal(path)
     assert (len(parts), num_damaged, len(caplog.records)) == (1, 1, 1)
+
+
+def test_a_new_job_goes_on_behind_a_line_that_was_cut_short(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"entry": "round", "epo')
+    written(path, JOB, a_round())
+    parts, num_damaged = read_journal(path)
+    assert (len(parts), num_damaged) == (1, 1)
+    assert "" not in written(tmp_path / "new.jsonl", JOB, a_round()).read_text().splitlines()
+
+
+def test_whatever_cannot_be_written_ends_no_training(tmp_path, caplog):
+    path = written(tmp_path / "run.jsonl", JOB, a_round(reason=object()), a_round(8))
+    assert [entry.step for entry in read_journal(path)[0][0].rounds] == [8]
+    assert len(caplog.records) == 1
+
+
+def test_without_a_thread_nothing_is_written_and_the_training_goes_on(
+    tmp_path, caplog, monkeypatch
+):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    path = written(tmp_path / "run.jsonl", JOB)
+    assert not path.exists() and "has gaps: can't start new thread" in caplog.text
+
+
+def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
+    go = threading.Event()
+    monkeypatch.setattr(journal_module, "_MOST_SECONDS_TO_WAIT", 0.01)
+    monkeypatch.setattr(journal_module.Journal, "_append", lambda *_: go.wait(30))
+    written(tmp_path / "run.jsonl", JOB)  # Comes back.
+    go.set()
+
+
+def test_a_journal_stays_where_it_was_begun(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    journal = Journal("run.jsonl")
+    monkeypatch.chdir(tmp_path / "other")
+    journal.write(JOB)
+    journal.flush()
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["run.jsonl"]
+    assert (tmp_path / "run.jsonl").exists()
 
 
 def test_a_file_that_cannot_be_written_is_an_error_before_the_training(tmp_path):

@@ -120,11 +120,21 @@ def test_what_is_wanted_or_not_needed_is_fine(facts):
 ERROR = "ImportError: Keras cannot be imported"
 
 
+def test_horovod_is_not_blamed_for_psutil():
+    facts = having(FINE, psutil=Package(""), Horovod=Package("0.28.1", "no module psutil"))
+    assert not_fine(of_rank(facts)) == [("problem", "psutil is not installed")]
+
+
 @pytest.mark.parametrize(
     ("facts", "cause"),
     [
         (having(FINE, TensorFlow=Package("")), "TensorFlow is not installed"),
+        (having(FINE, NumPy=Package("")), "NumPy is not installed"),
         (replace(FINE, variables={"KERAS_BACKEND": "jax"}), "Keras's backend is jax"),
+        (
+            having(replace(FINE, variables={"KERAS_BACKEND": "x"}), TensorFlow=Package("", "no x")),
+            "Keras's backend is x",
+        ),
         (replace(FINE, variables={"TF_USE_LEGACY_KERAS": "1"}), "TF_USE_LEGACY_KERAS is set"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -74,7 +75,8 @@ def test_who_is_slow_and_who_waits(path):
         "A step took 100.0 ms in the first round and takes 52.0 ms now: 1.92 times as fast.",
         "Ranks waited for slower ones 32 % of the time, now 0 %; communication and the rest took "
         "4 %, now 8 %.",
-        "Slowest: rank 1 on b, with 0.33 of the speed of rank 0 on a, the fastest.",
+        "Slowest at its batch size: rank 1 on b, with 0.33 of the speed of rank 0 on a, the "
+        "fastest.",
     ]
     assert lines[10:] == [
         "",
@@ -92,6 +94,23 @@ def test_a_job_that_never_decides_shows_who_is_slow_too(path):
     assert output.endswith("No change of plan; the last round: kept: never\n")
 
 
+def test_now_is_what_was_measured_of_the_last_batch_sizes(path):
+    slow, fast = a_round(2, (32, 32), (48, 16)), a_round(4, (48, 16), (49, 15))
+    write(path, JobEntry(("a", "b"), "dbs", 64), slow, slow, fast)
+    lines = report(path)[1].splitlines()
+    assert cells(lines[4])[2:7] == ["32", "48", "1000", "64 %", "0 %"]
+    assert "takes 52.0 ms now: 1.92 times as fast" in lines[7]
+
+
+def test_one_rank_waits_for_nobody(path):
+    alone = {"batch_sizes": (64,), "plan": (64,), "plan_before": (64,)}
+    alone |= {"busy_seconds": (0.1,), "cpu_load": (0.0,)}
+    write(path, JobEntry(("a",), "dbs", 64), replace(a_round(2, (32, 32), (32, 32)), **alone))
+    code, output, errors = report(path)
+    assert (code, errors) == (0, "")
+    assert "1 rank on 1 host" in output and "Slowest" not in output
+
+
 def test_what_nobody_has_measured_is_not_shown(path):
     unknown = {"busy_seconds": (math.nan, 0.1), "step_seconds": math.nan}
     write(path, JobEntry(("a", "b"), "dbs", 64), a_round(2, (32, 32), (32, 32), **unknown))
@@ -99,6 +118,7 @@ def test_what_nobody_has_measured_is_not_shown(path):
     write(path, a_round(4, (32, 32), (32, 32), busy_seconds=(math.nan, math.nan)))
     code, output, _ = report(path)
     assert code == 0 and "Slowest" not in output
+    assert "communication and the rest took -, now -." in output
     assert cells(output.splitlines()[4]) == ["0", "a", "32", "32", "-", "-", "-", "25 %"]
 
 
@@ -160,5 +180,21 @@ def test_picture(path, tmp_path):
     write(path, JobEntry(("a", "b"), "dbs", 64), *ROUNDS)
     assert report(path, "--picture", tmp_path / "run.png")[0] == 0
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-    code, _, errors = report(path, "--picture", tmp_path / "run.xyz")
-    assert code == 2 and "unknown format 'xyz'" in errors
+    for name, message in (
+        ("run.xyz", "unknown format 'xyz'"),
+        ("missing/run.png", "No such file or directory"),
+    ):
+        code, _, errors = report(path, "--picture", tmp_path / name)
+        assert code == 2 and message in errors and len(errors.splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_picture_of_many_ranks_with_a_round_in_which_nothing_is_known(path, tmp_path):
+    size = 20
+    same = {"batch_sizes": (8,) * size, "plan": (8,) * size, "plan_before": (8,) * size}
+    known = same | {"busy_seconds": (0.1,) * size, "cpu_load": (0.0,) * size}
+    unknown = known | {"busy_seconds": (math.nan,) * size}
+    rounds = [replace(a_round(2, (32, 32), (32, 32)), **fields) for fields in (known, unknown)]
+    write(path, JobEntry(("a",) * size, "dbs", 8 * size), *rounds)
+    code, _, errors = report(path, "--picture", tmp_path / "run.png")
+    assert (code, errors) == (0, "")
