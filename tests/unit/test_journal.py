@@ -192,10 +192,13 @@ def test_without_a_thread_nothing_is_written_and_the_training_goes_on(
 
 
 def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
-    go = threading.Event()
+    go, ended = threading.Event(), []
     monkeypatch.setattr(journal_module, "_MOST_SECONDS_TO_WAIT", 0.01)
-    monkeypatch.setattr(journal_module.Journal, "_append", lambda *_: go.wait(30))
-    written(tmp_path / "run.jsonl", JOB)  # Comes back.
+    monkeypatch.setattr(
+        journal_module.Journal, "_append", lambda *_: (go.wait(30), ended.append(1))
+    )
+    written(tmp_path / "run.jsonl", JOB)
+    assert not ended
     go.set()
 
 
