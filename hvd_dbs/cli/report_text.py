@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hvd_dbs.cli.tables import table
 from hvd_dbs.cli.wording import counted
 from hvd_dbs.cluster.journal import JournalPart, RoundEntry
 
-_RECENT_ROUNDS = 5
+_FEW_ROUNDS = 5
 _LEAST_GAIN = 1.05
 _MOST_RANKS = 16
 _MOST_CHANGES = 10
@@ -27,7 +28,7 @@ class RankFigures:
     """What some rounds say of the ranks; NaN: unknown.
 
     Attributes:
-        batch_sizes: Local batch sizes in the last of them, shape `[size]`.
+        batch_sizes: Local batch sizes in all of them, shape `[size]`.
         samples_per_second: Medians, shape `[size]`.
         waits: Parts of a step in which a rank waits for slower ones, medians, shape `[size]`.
         rest: Part of a step that is nobody's own work, such as communication; median.
@@ -50,14 +51,14 @@ class RankFigures:
 
     @classmethod
     def of(cls, rounds: tuple[RoundEntry, ...]) -> RankFigures:
-        """Those of at least one round."""
+        """Those of at least one round, all with the same batch sizes."""
         batch_sizes = np.array([entry.batch_sizes for entry in rounds])
         busy_seconds = np.array([entry.busy_seconds for entry in rounds])
         step_seconds = np.array([entry.step_seconds for entry in rounds])
         slowest = _of_known(np.nanmax, busy_seconds, axis=1)
         waits = (slowest[:, np.newaxis] - busy_seconds) / step_seconds[:, np.newaxis]
         return cls(
-            batch_sizes=batch_sizes[-1],
+            batch_sizes=batch_sizes[0],
             samples_per_second=_median(batch_sizes / busy_seconds),
             waits=_median(waits),
             rest=float(np.maximum(0.0, _median(1 - slowest / step_seconds))),
@@ -76,7 +77,8 @@ def text_of(part: JournalPart, with_all: bool = False) -> str:
     known = tuple(entry for entry in part.rounds if np.isfinite(entry.step_seconds))
     lines = [_title(part)]
     if known:
-        first, last = RankFigures.of(known[:1]), RankFigures.of(_alike(known[-_RECENT_ROUNDS:]))
+        first = RankFigures.of(_alike(known[:_FEW_ROUNDS]))
+        last = RankFigures.of(_alike(known[: -_FEW_ROUNDS - 1 : -1]))
         lines += ["", _ranks(part, first, last, with_all), "", _outcome(part, first, last)]
     else:
         lines += ["", "No round has measured a step yet."]
@@ -84,9 +86,8 @@ def text_of(part: JournalPart, with_all: bool = False) -> str:
 
 
 def _alike(rounds: tuple[RoundEntry, ...]) -> tuple[RoundEntry, ...]:
-    """The last ones, as far as they have measured the same batch sizes as the very last."""
-    others = [i for i, one in enumerate(rounds) if one.batch_sizes != rounds[-1].batch_sizes]
-    return rounds[max(others, default=-1) + 1 :]
+    """The first ones, as long as they have measured the same batch sizes."""
+    return tuple(takewhile(lambda one: one.batch_sizes == rounds[0].batch_sizes, rounds))
 
 
 def _title(part: JournalPart) -> str:
@@ -136,14 +137,21 @@ def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: b
 
 def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
     before, now = 1000 * first.step_seconds, 1000 * last.step_seconds
+    waits, rest = _percent(_mean(last.waits)), _percent(last.rest)
     speeds = last.samples_per_second
-    lines = [
-        f"A step took {before:.1f} ms in the first round and takes {now:.1f} ms now: "
-        f"{before / now:.2f} times as fast.",
-        f"Ranks waited for slower ones {_percent(_mean(first.waits))} of the time, now "
-        f"{_percent(_mean(last.waits))}; communication and the rest took "
-        f"{_percent(first.rest)}, now {_percent(last.rest)}.",
-    ]
+    if np.array_equal(first.batch_sizes, last.batch_sizes):
+        lines = [
+            f"A step takes {now:.1f} ms.",
+            f"Ranks wait for slower ones {waits} of the time; communication and the rest take "
+            f"{rest}.",
+        ]
+    else:
+        lines = [
+            f"A step took {before:.1f} ms at first and takes {now:.1f} ms now: "
+            f"{before / now:.2f} times as fast.",
+            f"Ranks waited for slower ones {_percent(_mean(first.waits))} of the time, now "
+            f"{waits}; communication and the rest took {_percent(first.rest)}, now {rest}.",
+        ]
     if np.isfinite(speeds).sum() > 1:
         slowest, fastest = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
         lines.append(

@@ -72,7 +72,7 @@ def test_who_is_slow_and_who_waits(path):
     assert cells(lines[4]) == ["0", "a", "32", "48", "1000", "64 %", "0 %", "25 %"]
     assert cells(lines[5]) == ["1", "b", "32", "16", "333", "0 %", "0 %", "-"]
     assert lines[7:10] == [
-        "A step took 100.0 ms in the first round and takes 52.0 ms now: 1.92 times as fast.",
+        "A step took 100.0 ms at first and takes 52.0 ms now: 1.92 times as fast.",
         "Ranks waited for slower ones 32 % of the time, now 0 %; communication and the rest took "
         "4 %, now 8 %.",
         "Slowest at its batch size: rank 1 on b, with 0.33 of the speed of rank 0 on a, the "
@@ -88,6 +88,7 @@ def test_who_is_slow_and_who_waits(path):
 def test_a_job_that_never_decides_shows_who_is_slow_too(path):
     write(path, JobEntry(("a", "a"), "even", 64), a_round(9, (32, 32), (32, 32), "kept: never"))
     _, output, _ = report(path)
+    assert "A step takes 100.0 ms.\nRanks wait for slower ones 32 % of the time; comm" in output
     # 96 ms by the slowest; 64 samples at 1333 a second take 48.
     assert "the work of a step would be done 2.00 times as fast" in output
     assert "2 ranks on 1 host, global batch 64, even" in output
@@ -118,7 +119,7 @@ def test_what_nobody_has_measured_is_not_shown(path):
     write(path, a_round(4, (32, 32), (32, 32), busy_seconds=(math.nan, math.nan)))
     code, output, _ = report(path)
     assert code == 0 and "Slowest" not in output
-    assert "communication and the rest took -, now -." in output
+    assert "communication and the rest take -." in output
     assert cells(output.splitlines()[4]) == ["0", "a", "32", "32", "-", "-", "-", "25 %"]
 
 
