@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jobs import horovodrun, mpirun, python, run_job
+from tests.jobs import horovodrun, mpirun, python, run_jobs
 
 DOCTOR = python("-m", "hvd_dbs.cli.main", "doctor")
 
 
-@pytest.mark.parametrize(
-    ("command", "has_mpi"),
-    [(mpirun(2, DOCTOR), True), (horovodrun(2, DOCTOR, "--gloo"), False)],
-    ids=["mpirun", "horovodrun --gloo"],
-)
-def test_one_report_of_all_ranks(command, has_mpi):
-    job = run_job(command, timeout=120)
+COMMANDS = {
+    "mpirun": mpirun(2, DOCTOR),
+    "horovodrun --gloo": horovodrun(2, DOCTOR, "--gloo"),
+    "problem": [
+        *(*mpirun(1, DOCTOR), ":", "-np", "1"),
+        *("env", "HVD_DBS_NATIVE=nonsense", *DOCTOR),
+    ],
+    "absence": [*mpirun(1, [*DOCTOR, "--timeout", "2"]), ":", "-np", "1", "sleep", "300"],
+}
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    return run_jobs(COMMANDS, timeout=120)
+
+
+@pytest.mark.parametrize(("launcher", "has_mpi"), [("mpirun", True), ("horovodrun --gloo", False)])
+def test_one_report_of_all_ranks(launcher, has_mpi, jobs):
+    job = jobs[launcher]
     assert job.exit_code == 0, job.output[-4000:]
     assert job.output.count("hvd_dbs can train here") == 1
     for trial in ("Horovod sums right", "gradients are weighted right (CPU)", ": ranks 0, 1 on "):
@@ -24,9 +36,8 @@ def test_one_report_of_all_ranks(command, has_mpi):
     assert "not so" not in job.output
 
 
-def test_a_problem_of_one_rank_is_named_and_ends_all_with_an_error():
-    other = ["env", "HVD_DBS_NATIVE=nonsense", *DOCTOR]
-    job = run_job([*mpirun(1, DOCTOR), ":", "-np", "1", *other], timeout=120)
+def test_a_problem_of_one_rank_is_named_and_ends_all_with_an_error(jobs):
+    job = jobs["problem"]
     assert job.exit_code == 1, job.output[-4000:]
     assert job.output.count("problem  rank 1: HVD_DBS_NATIVE='nonsense' is unknown") == 1
     assert job.output.count("hvd_dbs cannot train here: 1 problem") == 1
@@ -35,10 +46,8 @@ def test_a_problem_of_one_rank_is_named_and_ends_all_with_an_error():
     assert "gradients are weighted" not in job.output
 
 
-def test_a_rank_that_never_comes_is_not_waited_for_for_ever():
-    job = run_job(
-        [*mpirun(1, [*DOCTOR, "--timeout", "2"]), ":", "-np", "1", "sleep", "300"], timeout=120
-    )
+def test_a_rank_that_never_comes_is_not_waited_for_for_ever(jobs):
+    job = jobs["absence"]
     assert job.exit_code == 1, job.output[-4000:]
     assert "rank 0: problem  the ranks have not found each other" in job.output
     assert "rank 0: hvd_dbs cannot train here: 1 problem" in job.output

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.jobs import horovodrun, mpirun, python, run_job
+import pytest
+
+from tests.jobs import horovodrun, mpirun, python, run_jobs
 
 AS_IT_IS_AND_BROKEN = """
 import time
@@ -46,8 +48,21 @@ main(["verify"])
 """
 
 
-def test_one_process_is_verified():
-    job = run_job(["hvd-dbs", "verify"], timeout=120)
+COMMANDS = {
+    "one process": ["hvd-dbs", "verify"],
+    # Under Gloo a rank that ends waits for no other, and the launcher then ends them all.
+    "broken": horovodrun(2, python("-c", AS_IT_IS_AND_BROKEN), "--gloo"),
+    "dying": mpirun(2, python("-c", DYING)),
+}
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    return run_jobs(COMMANDS, timeout=120)
+
+
+def test_one_process_is_verified(jobs):
+    job = jobs["one process"]
     assert job.exit_code == 0, job.output[-4000:]
     assert "1 rank on 1 host, 1 on CPU" in job.output
     assert "ok      weights as of one process" in job.output
@@ -55,9 +70,8 @@ def test_one_process_is_verified():
     assert "FAILED" not in job.output
 
 
-def test_what_is_broken_is_named_and_ends_the_job_with_1():
-    # Under Gloo a rank that ends waits for no other, and the launcher then ends them all.
-    job = run_job(horovodrun(2, python("-c", AS_IT_IS_AND_BROKEN), "--gloo"), timeout=120)
+def test_what_is_broken_is_named_and_ends_the_job_with_1(jobs):
+    job = jobs["broken"]
     assert job.exit_code == 1, job.output[-4000:]
     before, _, broken = job.output.partition("and now broken")
     assert "2 ranks on 1 host, 2 on CPU" in before
@@ -68,7 +82,7 @@ def test_what_is_broken_is_named_and_ends_the_job_with_1():
     assert "another rank is gone" not in broken
 
 
-def test_a_rank_that_fails_alone_ends_the_job():
-    job = run_job(mpirun(2, python("-c", DYING)), timeout=120)
+def test_a_rank_that_fails_alone_ends_the_job(jobs):
+    job = jobs["dying"]
     assert job.exit_code not in (0, -1), job.output[-4000:]
     assert "has failed: RuntimeError: no memory left" in job.output

@@ -1,4 +1,4 @@
-"""The journal of a running job. Run on 1, 2 and 3 ranks."""
+"""The journal of a running job. Run on 3 ranks."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Faults, wrong arguments, clocks, journals and saved states on 1 and 3 ranks under mpirun."""
+"""Faults, wrong arguments, clocks and saved states on 1 and 3 ranks under mpirun."""
 
 from tests.mpi import checks
 
 test_job = checks.as_tests(
     "tests.mpi.job_checks",
     "tests.mpi.clock_checks",
-    "tests.mpi.journal_checks",
     "tests.mpi.resume_checks",
     num_ranks=[1, 3],
 )
