@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.data.passes import Pass
+from hvd_dbs.data.passes import NOT_YET, Pass
 from hvd_dbs.sampling import (
     LAYOUTS,
     CostReader,
@@ -27,7 +28,16 @@ from hvd_dbs.sampling import (
 
 _LOGGER = logging.getLogger(__name__)
 
+_PATIENCE = 1.0
+"""Seconds after which who asks for a step that is not settled is told to ask again."""
+
 _WARN_SECONDS = 60.0
+_WARNING = (
+    "the training data set waits for epoch %d to reach step %d. Who reads it ahead of training "
+    "cannot be served: no shuffle and no cache behind balancer.dataset, and no callback that reads "
+    "it before DynamicBatchSizeCallback has opened the epoch. A loop of one's own calls "
+    "balancer.loop.begin_epoch(epoch) before it reads, and end_steps(step) behind each step."
+)
 
 
 class IndexStage:
@@ -218,7 +228,7 @@ class IndexStage:
 
     def __call__(self) -> Iterator[NDArray[np.int64]]:
         """One pass over an epoch: the sample indices of each step, shape `[count]`."""
-        return self.begin_pass().steps
+        return (numbers for numbers in self.begin_pass().steps if numbers is not NOT_YET)
 
     def begin_pass(self) -> Pass:
         """Begins to read an epoch, behind the last position of it that has been used."""
@@ -231,18 +241,28 @@ class IndexStage:
             return Pass(used[-1][1] if used else 0, self._steps(epoch, reader, self._generation))
 
     def _steps(self, epoch: int, reader: Reader, generation: int) -> Iterator[NDArray[np.int64]]:
-        step, steps = 0, 1
+        step, steps, waited = 0, 1, 0.0
         while step < steps:
             with self._changed:
-                batch_sizes = self._settled((epoch, step))
-                if generation != self._generation:
+                is_settled = partial(self._is_settled, (epoch, step))
+                if not self._changed.wait_for(is_settled, _PATIENCE):
+                    batch_sizes = None
+                elif generation != self._generation:
                     return  # Of a training that was interrupted.
-                steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
-                self.is_read |= self._training
-                if self._training and epoch == self._epoch and step == steps - 1:
-                    self._used_up = True
-            yield reader.samples(step, batch_sizes)
-            step += 1
+                else:
+                    batch_sizes = self._schedule.batch_sizes_at((epoch, step))
+                    steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
+                    self.is_read |= self._training
+                    if self._training and epoch == self._epoch and step == steps - 1:
+                        self._used_up = True
+            if batch_sizes is not None:
+                yield reader.samples(step, batch_sizes)
+                step, waited = step + 1, 0.0
+                continue
+            waited += _PATIENCE
+            if waited == _WARN_SECONDS:
+                _LOGGER.warning(_WARNING, epoch, step)
+            yield NOT_YET
 
     def _reader(self, epoch: int, rank: int) -> Reader:
         """Reads what is read of an epoch."""
@@ -251,20 +271,8 @@ class IndexStage:
             return CountReader(order, self.part(epoch), rank, self._layout)
         return CostReader(order, self.part(epoch), rank, self._costs)
 
-    def _settled(self, position: tuple[int, int]) -> tuple[int, ...]:
-        """The plan at a position, as soon as it is settled. The lock is held."""
-        waited = 0.0
-        while self._training and self._schedule.horizon <= position:
-            if not threading.main_thread().is_alive():  # Never keeps a process from ending.
-                break
-            self._changed.wait(timeout=1.0)
-            waited += 1.0
-            if waited == _WARN_SECONDS:
-                _LOGGER.warning(
-                    "the training data set waits for epoch %d to reach step %d. Who reads it "
-                    "ahead of training cannot be served: no shuffle and no cache behind "
-                    "balancer.dataset, and no callback that reads it before "
-                    "DynamicBatchSizeCallback has opened the epoch.",
-                    *position,
-                )
-        return self._schedule.batch_sizes_at(position)
+    def _is_settled(self, position: tuple[int, int]) -> bool:
+        """Whether the plan at a position is final, or nobody is there to settle it."""
+        if not self._training or self._schedule.horizon > position:
+            return True
+        return not threading.main_thread().is_alive()  # Never keeps a process from ending.

@@ -11,6 +11,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+NOT_YET = np.full(1, -1, dtype=np.int64)
+"""In place of the samples of a step: they are not known yet, and will be asked for again.
+
+Nothing of tf.data can end while Python has not answered, and who lets go of an iterator waits for
+that. So whoever leaves a loop in the midst of an epoch must not find Python waiting for him.
+"""
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -18,7 +25,7 @@ class Pass:
 
     Attributes:
         start: Positions at the beginning of the order that it does not read.
-        steps: The samples of each step, int64 of shape `[count]`.
+        steps: The samples of each step, int64 of shape `[count]`, or `NOT_YET`.
     """
 
     start: int
@@ -53,7 +60,7 @@ def indices(stage: Stage) -> tf.data.Dataset:
         steps, output_signature=tf.TensorSpec([1, None], tf.int64)
     )
     nothing = tf.data.Dataset.from_tensors(tf.zeros([0, 0], tf.int64))
-    return _counted(rows, nothing, stage.num_steps)
+    return _counted(rows.filter(_is_known), nothing, stage.num_steps)
 
 
 def read_passes(
@@ -80,12 +87,16 @@ def read_passes(
         rows = tf.data.Dataset.from_generator(
             steps, args=(number,), output_signature=tf.TensorSpec([None], tf.int64)
         )
-        return read(rows, start)
+        return read(rows.filter(_is_known), start)
 
     number = tf.TensorSpec([], tf.int64)
     return tf.data.Dataset.from_generator(begin, output_signature=(number, number)).flat_map(
         read_one
     )
+
+
+def _is_known(numbers: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_all(numbers >= 0)
 
 
 def counted(batches: tf.data.Dataset, element: tf.data.Dataset, num_steps: int) -> tf.data.Dataset:

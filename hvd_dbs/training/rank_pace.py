@@ -149,15 +149,15 @@ class RankPace:
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
         is_new = np.isnan(busy_seconds[:1]).any() or not (self.is_cut_by_cost or chosen.all())
+        warmup = 2 if is_new and not steps.has_news else 0
         counts = chosen & np.isfinite(busy_seconds)
-        whole_seconds = steps.whole_seconds[counts]
+        whole_seconds = np.where(counts, steps.whole_seconds, np.nan)[chosen]
         busy_seconds = busy_seconds[chosen] * (batch_size / work[chosen]) ** ELASTICITY
-        seconds = typical_seconds(busy_seconds, warmup=2 if is_new and not steps.has_news else 0)
+        seconds = typical_seconds(busy_seconds, warmup)
         self._usual = self._usual.after(
             np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
         )
-        known = whole_seconds[np.isfinite(whole_seconds)]
-        return Pace(seconds, int(counts.sum()), float(np.median(known)) if known.size else np.nan)
+        return Pace(seconds, int(counts.sum()), typical_seconds(whole_seconds, warmup))
 
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is usual."""

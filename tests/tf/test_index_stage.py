@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tensorflow as tf
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
+from hvd_dbs.data.stream import Stream
 from hvd_dbs.sampling import Cursor
 
 
@@ -157,6 +159,37 @@ def test_an_epoch_taken_up_in_its_midst_is_shorter_and_the_next_is_whole():
     assert one.cursor_after(4, 2) == Cursor(5)
     one.open_epoch(5, (3, 1), settled=9)
     assert [batch.numpy().tolist() for batch in dataset] == [[3], [7], [8]]
+
+
+SOURCES = {
+    "read by number": Arrays(np.arange(10)),
+    "read in passes": Stream(tf.data.Dataset.range(10), num_samples=10).source(4),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("prepares", [False, True])
+def test_who_leaves_a_loop_in_mid_epoch_is_let_go(source, prepares):
+    """Letting go of an iterator waits for what it has asked for, which nobody settles then."""
+    one = stage()
+    dataset = make_dataset(source, one)
+    if prepares:
+        dataset = dataset.map(lambda x: x, num_parallel_calls=2).prefetch(2)
+    one.begin_training((2, 2))
+    one.open_epoch(0, (2, 2), settled=2)
+
+    def leave():
+        for _ in dataset:
+            time.sleep(0.3)  # The third step is asked for meanwhile.
+            break
+
+    thread = threading.Thread(target=leave, daemon=True)
+    thread.start()
+    thread.join(timeout=10)
+    is_let_go = not thread.is_alive()
+    one.end_training((2, 2))
+    assert is_let_go
+    assert sum(len(batch) for batch in dataset) >= 5  # And the next one reads it again.
 
 
 def test_a_repeated_data_set_goes_on_with_the_whole_next_epoch():
