@@ -7,7 +7,7 @@ The same script runs as one process, under `horovodrun` and under `mpirun`:
 
 To see it balance on one machine, make the ranks unequal:
 
-    scripts/heterogeneous.sh --speeds 1,1,0.5,0.25 -- \
+    scripts/heterogeneous.sh --speeds 1,1,0.5,0.25 --from 1 -- \
         horovodrun -np 4 python examples/keras_digits.py
 
 `--data DIR` trains on CIFAR-10's binary files instead.
@@ -49,7 +49,9 @@ def main() -> None:
     """Trains, and prints the test accuracy on rank 0."""
     parser = argparse.ArgumentParser(description="Digits on unequal ranks.")
     parser.add_argument("--data", help="folder with CIFAR-10's binary files (default: digits)")
-    parser.add_argument("--strategy", default="dbs", help="how to balance: dbs or even")
+    parser.add_argument(
+        "--strategy", default="dbs", help="how to balance, such as even, dbs, adaptive"
+    )
     parser.add_argument("--global-batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--learning-rate", type=float, default=0.01)

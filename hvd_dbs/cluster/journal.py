@@ -20,6 +20,7 @@ from hvd_dbs.cluster.background import BackgroundThread
 _LOGGER = logging.getLogger(__name__)
 
 _MOST_SECONDS_TO_WAIT = 5.0
+_MOST_CHARACTERS = 10_000_000
 
 _T = TypeVar("_T")
 
@@ -135,10 +136,18 @@ class Journal:
         self._has_failed = False
 
     def check(self) -> None:
-        """Raises ValueError if the file cannot be written to."""
+        """Raises ValueError if the file cannot be written to, or holds something else."""
         try:
             with self._path.open("a"):
                 pass
+            if self._path.is_file():
+                with self._path.open(errors="replace") as file:
+                    first = file.readline(_MOST_CHARACTERS)
+                if first.strip() and _entry_of(first) is None:
+                    raise ValueError(
+                        f"journal={str(self._path)!r} holds something else, which begins with "
+                        f"{first[:40]!r}. Give a new file, or one that is a journal already."
+                    )
         except OSError as error:
             raise ValueError(
                 f"journal={str(self._path)!r} cannot be written to: {error.strerror}. Give a file "
@@ -207,6 +216,8 @@ def read_journal(path: Path) -> tuple[list[JournalPart], int]:
         else:
             num_damaged += 1
     whole = [JournalPart(job, tuple(rounds)) for job, rounds in parts if rounds]
+    if parts and not whole:
+        raise ValueError(f"{path}: the job has not come to a decision yet.")
     if not whole:
         raise ValueError(
             f"{path} has no round of a job; expected the file that a balancer was given as "

@@ -139,6 +139,8 @@ def test_what_is_no_journal_is_said(tmp_path):
     path.write_text("hello\n")
     with pytest.raises(ValueError, match=r"other\.txt has no round of a job; expected the file"):
         read_journal(path)
+    with pytest.raises(ValueError, match=r"run\.jsonl: the job has not come to a decision yet"):
+        read_journal(written(tmp_path / "run.jsonl", JOB))
     with pytest.raises(ValueError, match="missing cannot be read: No such file"):
         read_journal(tmp_path / "missing")
 
@@ -218,5 +220,10 @@ def test_a_file_that_cannot_be_written_is_an_error_before_the_training(tmp_path)
     path = tmp_path / "missing" / "run.jsonl"
     with pytest.raises(ValueError, match=r"run\.jsonl' cannot be written to: No such file"):
         Journal(path).check()
+    other = tmp_path / "notes.txt"
+    other.write_text("important = 1\n")
+    with pytest.raises(ValueError, match=r"holds something else, which begins with 'important"):
+        Journal(other).check()
+    Journal(written(tmp_path / "run.jsonl", JOB, a_round())).check()
     with pytest.raises(TypeError, match=r"journal=True; expected the path of a file"):
         Journal(True)
