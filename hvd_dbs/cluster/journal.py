@@ -20,7 +20,7 @@ from hvd_dbs.cluster.background import BackgroundThread
 _LOGGER = logging.getLogger(__name__)
 
 _MOST_SECONDS_TO_WAIT = 5.0
-_MOST_CHARACTERS = 10_000_000
+_BEGINNING = '{"entry"'
 
 _T = TypeVar("_T")
 
@@ -120,7 +120,7 @@ ENTRIES: Mapping[str, type[JobEntry] | type[RoundEntry]] = MappingProxyType(
 class Journal:
     """Writes entries behind what a file has already, in a thread of its own.
 
-    Training never waits for the disk. What cannot be written is lost, and said once.
+    No step of training waits for the disk. What cannot be written is lost, and said once.
 
     Args:
         path: The file.
@@ -142,11 +142,12 @@ class Journal:
                 pass
             if self._path.is_file():
                 with self._path.open(errors="replace") as file:
-                    first = file.readline(_MOST_CHARACTERS)
-                if first.strip() and _entry_of(first) is None:
+                    first = file.read(40)
+                # The first line too may have been cut short.
+                if not _BEGINNING.startswith(first[: len(_BEGINNING)]):
                     raise ValueError(
                         f"journal={str(self._path)!r} holds something else, which begins with "
-                        f"{first[:40]!r}. Give a new file, or one that is a journal already."
+                        f"{first!r}. Give a new file, or one that is a journal already."
                     )
         except OSError as error:
             raise ValueError(

@@ -23,7 +23,7 @@ def open_journal(collective: Collective, path: str | os.PathLike[str] | None) ->
         path: The file; None, on all ranks: there is no journal.
 
     Raises:
-        ValueError: On all ranks, if rank 0 cannot write to it.
+        ValueError: On all ranks, if rank 0 cannot write to it, or it holds something else.
         TypeError: On all ranks, if it is no path on one of them.
     """
     if path is None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_dbs.data import index_stage
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
@@ -190,6 +191,20 @@ def test_who_leaves_a_loop_in_mid_epoch_is_let_go(source, prepares):
     one.end_training((2, 2))
     assert is_let_go
     assert sum(len(batch) for batch in dataset) >= 5  # And the next one reads it again.
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_whoever_waits_for_long_reads_the_same(source, monkeypatch):
+    """What is told meanwhile, to ask again, is no sample."""
+    monkeypatch.setattr(index_stage, "_PATIENCE", 0.02)
+    one = stage()
+    dataset = make_dataset(source, one)
+    one.begin_training((2, 2))
+    one.open_epoch(0, (2, 2), settled=1)
+    timer = threading.Timer(0.3, one.settle, (3,))
+    timer.start()
+    assert [batch.numpy().tolist() for batch in dataset] == [[2, 3], [6, 7], [9]]
+    timer.join()
 
 
 def test_a_repeated_data_set_goes_on_with_the_whole_next_epoch():

@@ -170,6 +170,7 @@ def test_behind_a_gap_the_journal_goes_on(tmp_path, caplog):
 def test_a_new_job_goes_on_behind_a_line_that_was_cut_short(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text('{"entry": "round", "epo')
+    Journal(path).check()
     written(path, JOB, a_round())
     parts, num_damaged = read_journal(path)
     assert (len(parts), num_damaged) == (1, 1)

@@ -257,14 +257,8 @@ def test_the_oldest_versions_are_those_that_are_asked_for():
         assert re.search(pattern, text), name
 
 
-def test_with_numpy_and_click_alone_it_says_what_is_missing():
-    code = """
-import sys
-for name in ("tensorflow", "keras", "horovod", "mpi4py", "psutil", "rich"):
-    sys.modules[name] = None
-from hvd_dbs.cli.main import main
-main(["doctor"])
-"""
+def broken_doctor(code):
+    """What a process says whose doctor finds a problem."""
     result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -274,6 +268,18 @@ main(["doctor"])
         timeout=60,
     )
     assert result.returncode == 1, result.stderr
+    return result
+
+
+def test_with_numpy_and_click_alone_it_says_what_is_missing():
+    code = """
+import sys
+for name in ("tensorflow", "keras", "horovod", "mpi4py", "psutil", "rich"):
+    sys.modules[name] = None
+from hvd_dbs.cli.main import main
+main(["doctor"])
+"""
+    result = broken_doctor(code)
     missing = re.findall(r"^problem  (\w+) is not installed$", result.stdout, re.MULTILINE)
     assert missing == ["psutil", "TensorFlow", "Keras", "Horovod", "mpi4py"]
     assert "hvd_dbs cannot train here: 5 problems" in result.stdout
@@ -283,15 +289,7 @@ main(["doctor"])
 def test_what_cannot_be_imported_is_no_crash(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise OSError('libcudart.so.12: cannot open')")
     code = "from hvd_dbs.cli.main import main; main(['doctor'])"
-    result = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert result.returncode == 1, result.stderr
+    result = broken_doctor(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}")
     problems = [line for line in result.stdout.splitlines() if line.startswith("problem")]
     assert len(problems) == 1
     assert "cannot be imported: OSError: libcudart.so.12: cannot open" in problems[0]
