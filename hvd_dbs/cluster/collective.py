@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.cluster.background import BackgroundThread
+from hvd_dbs.cluster.leaving import leave_together_at_exit
 
 _T = TypeVar("_T")
 
@@ -177,6 +178,7 @@ class MpiCollective(ThreadedCollective):
         self._communicator = MPI.COMM_WORLD.Dup()
         super().__init__(self._communicator.Get_rank(), self._communicator.Get_size())
         atexit.register(self.close)  # Before Horovod ends MPI.
+        leave_together_at_exit()
 
     def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         sent, rows = np.array(row), np.empty((self.size, *row.shape), row.dtype)

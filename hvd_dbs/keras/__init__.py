@@ -32,7 +32,6 @@ from horovod.tensorflow.keras import (
     reducescatter,
     remove_process_set,
     rocm_built,
-    shutdown,
     size,
     start_timeline,
     stop_timeline,
@@ -41,6 +40,7 @@ from horovod.tensorflow.keras import (
 from hvd_dbs import data
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
+from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.keras import callbacks, elastic
 from hvd_dbs.keras.optimizer import DistributedOptimizer, load_model

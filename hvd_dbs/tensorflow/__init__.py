@@ -59,7 +59,6 @@ from horovod.tensorflow import (
     refs_to_vars,
     remove_process_set,
     rocm_built,
-    shutdown,
     size,
     size_op,
     split_list,
@@ -69,6 +68,7 @@ from horovod.tensorflow import (
 )
 
 from hvd_dbs import data
+from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic

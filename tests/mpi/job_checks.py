@@ -6,6 +6,7 @@ import logging
 import socket
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.cluster import agreement
+from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.ops.step_clock import StepTimes
 from tests.mpi.problems import (
     SEED,
@@ -254,6 +256,39 @@ def check_data_that_the_balancer_does_not_train_on_are_an_error():
     if hvd.size() > 1:
         assert str(caught.value).startswith(f"rank {hvd.size() - 1}: ")
     fit(net, balancer, dataset.map(lambda x, y: (x, y)), epochs=1)
+
+
+def check_models_that_differ_between_ranks_are_an_error():
+    """A forgotten broadcast, and an optimizer that is not distributed."""
+
+    class TwoOptimizers(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            kernel, *others = self.trainable_variables
+            gradients = tape.gradient(loss, [kernel, *others])
+            plain.apply(gradients[:1], [kernel])
+            self.optimizer.apply(gradients[1:], others)
+            return {"loss": loss}
+
+    balancer = hvd.Balancer(B, "even")
+    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
+    plain = keras.optimizers.SGD(0.1)
+    bare = hvd.callbacks.DynamicBatchSizeCallback(balancer)
+    seeds = on_last_rank(2, 1)
+    cases = (
+        (model(seed=seeds), "kernel is off by"),
+        (TwoOptimizers(model().layers), r"conv2d\w*/kernel is off by"),
+    )
+    for net, text in cases:
+        net.compile(sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        expected = pytest.raises(ValueError, match=text) if hvd.size() > 1 else nullcontext()
+        with expected:
+            net.fit(dataset, verbose=0, shuffle=False, callbacks=[bare])
+    weights = model().trainable_variables
+    difference = difference_from_rank_0(hvd_collective(), on_last_rank(weights[1:], weights))
+    assert (difference is None) == (hvd.size() == 1)
 
 
 def check_what_moves_samples_behind_the_data_set_is_an_error():

@@ -16,6 +16,7 @@ from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
+from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.keras.xla import turn_off_xla
 
 _IN_FIT = "hvd_dbs_callback"
@@ -91,7 +92,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """Takes back what samples that do not count have left; ends a round where one is over."""
         if not self._has_stepped:
             self._has_stepped = True
-            self._check_reading()
+            self._check_first_step()
         for variable, value in self._before_filling:
             variable.assign(value)
         self._before_filling = []
@@ -147,8 +148,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             )
         self.params[_IN_FIT] = self._balancer
 
-    def _check_reading(self) -> None:
-        """Whose data set `fit` was given is seen once it is read."""
+    def _check_first_step(self) -> None:
+        """Whose data set `fit` was given is seen once it is read, and equal weights stay equal."""
+        collective = self._balancer.collective
         error: Exception | None = None
         if not self._loop.position.stage.is_read:
             error = ValueError(
@@ -158,7 +160,16 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 "of another balancer, or one before the last (data that are not trained on are "
                 "made with training=False). The first step was made with what fit has."
             )
-        agreement.raise_together(self._balancer.collective, error)
+        agreement.raise_together(collective, error)
+        difference = difference_from_rank_0(collective, self.model.trainable_variables)
+        if difference is not None:
+            error = ValueError(
+                f"This rank does not train the same model as rank 0: behind the first step, "
+                f"{difference}. All ranks begin with the same weights where fit has "
+                f"hvd.callbacks.BroadcastGlobalVariablesCallback(0), and keep them where every "
+                f"optimizer that changes them is a hvd.DistributedOptimizer."
+            )
+        agreement.raise_together(collective, error)
 
     def _check_validation_data(self) -> None:
         """A validation on a training data set would wait for an epoch to open, for ever.

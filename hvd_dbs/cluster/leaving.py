@@ -1,0 +1,54 @@
+"""Lets the ranks of a job end together, where one that ends takes MPI from all others."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import time
+from typing import Any
+
+_LONGEST_WAIT = 2.0
+"""Seconds: who is later than that does not come, for it has failed or hangs."""
+_SLEEP = 1e-3
+
+
+@functools.cache
+def _communicator() -> Any:
+    """A communicator for nothing else. Collective, the first time."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.Dup()
+
+
+def leave_together_at_exit() -> None:
+    """Waits for the others when Python ends, before Horovod's own end. Collective, once a process.
+
+    Horovod shuts all ranks down with the first one. A rank that has not looked yet for what the
+    last exchange has brought would take that for the failure of another.
+    """
+    _communicator()
+    atexit.unregister(_leave_together)
+    atexit.register(_leave_together)
+
+
+def shutdown() -> None:
+    """Horovod's `shutdown`, as soon as all ranks are there or will not come."""
+    import horovod.tensorflow as hvd
+
+    _leave_together()
+    hvd.shutdown()
+
+
+def _leave_together() -> None:
+    from mpi4py import MPI
+
+    has_failed = getattr(sys, "last_value", None) is not None  # Python's, of an uncaught error.
+    if _communicator.cache_info().currsize == 0 or has_failed or MPI.Is_finalized():
+        return
+    everybody = _communicator().Ibarrier()
+    start = time.monotonic()
+    while time.monotonic() - start < _LONGEST_WAIT:
+        if MPI.Is_finalized() or everybody.Test():  # Who has left has seen all of us here.
+            return
+        time.sleep(_SLEEP)
