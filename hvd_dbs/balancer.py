@@ -305,9 +305,9 @@ class Balancer:
         """This rank's clock: what it was busy with in each step."""
         return self.loop.clock
 
-    def advance_step(self) -> StepWork:
-        """What this rank does in the step under way; in the graph, once a step."""
-        return self.loop.advance_step()
+    def step_work(self) -> StepWork:
+        """What this rank does in the step under way; in the graph."""
+        return self.loop.step_work()
 
 
 def require_balancer(given: object, taker: str) -> Balancer:

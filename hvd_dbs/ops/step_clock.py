@@ -66,6 +66,7 @@ class StepClock:
         self._recorder: _Recorder = (
             _TensorFlowRecorder() if library is None else _NativeRecorder(library)
         )
+        self._fed: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
         with tf.init_scope(), tf.device("CPU"):
             self._waits = tf.Variable(False)
 
@@ -90,7 +91,14 @@ class StepClock:
         self._recorder.ask()
 
     def fed(self, data: Sequence[tf.Tensor]) -> None:
-        """Notes that these data of the step are there; in the graph. By the host's time."""
+        """Notes that these data of the step are there; in the graph, in each once.
+
+        By the host's time.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        if graph in self._fed:
+            return
+        self._fed.add(graph)
         with tf.control_dependencies(list(data)), tf.device("CPU"):
             self._recorder.fed()
 
@@ -101,7 +109,10 @@ class StepClock:
             return self._recorder.ready()
 
     def back(self, ready: tf.Tensor, reduced: Sequence[tf.Tensor], num_samples: tf.Tensor) -> None:
-        """Notes a step whose reduced gradients these are; in the graph."""
+        """Notes a step whose reduced gradients these are; in the graph.
+
+        Less than no samples: it was noted before, and more gradients were reduced in it.
+        """
         with tf.device("CPU"):
             parts = tf.cast(tf.round(tf.cast(num_samples, tf.float64) * _PARTS), tf.int64)
         with tf.control_dependencies([ready, *reduced]):
@@ -136,14 +147,26 @@ class StepClock:
 
         The next `drain` has them too.
         """
-        rows = self._recorder.peek(num_steps).tolist()
+        rows = _whole_steps(self._recorder.peek(num_steps)).tolist()
         return [(busy_seconds, num_parts / _PARTS) for busy_seconds, _, num_parts, _ in rows]
 
     def drain(self) -> StepTimes:
         """The steps since the last call, oldest first."""
-        times = self._recorder.drain()
+        times = _whole_steps(self._recorder.drain())
         busy_seconds, wait_seconds, num_parts, data_seconds = times.T.copy()
         return StepTimes(busy_seconds, wait_seconds, num_parts / _PARTS, data_seconds)
+
+
+def _whole_steps(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A row for each step, where gradients were reduced more than once in some."""
+    is_first = rows[:, 2] >= 0
+    if is_first.all():
+        return rows
+    rows = rows[np.argmax(is_first) :] if is_first.any() else rows[:0]
+    starts = np.flatnonzero(rows[:, 2] >= 0)
+    whole = rows[starts].copy()
+    whole[:, :2] = np.add.reduceat(rows[:, :2], starts, axis=0)
+    return whole
 
 
 class _Recorder(Protocol):

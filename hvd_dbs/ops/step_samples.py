@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 _NEVER = np.iinfo(np.int64).max
 _CAPACITY = 64
 _UNTOLD = -1
+_GRAPH_COUNTS = -1
+AGAIN = -1.0
+"""What work is where the step under way has been asked for before."""
 _WHY_UNTOLD = (
     "The balancer does not know how many samples this rank has in this step. Give fit "
     "DynamicBatchSizeCallback(balancer); a loop of your own calls balancer.loop.begin_epoch, and "
@@ -25,7 +28,8 @@ class StepWork(NamedTuple):
 
     Attributes:
         num_samples: Samples that count, int64.
-        work: What they cost, in samples of mean cost, float64.
+        work: What they cost, in samples of mean cost, float64; `AGAIN` where the step's work has
+            been told already, since more than one optimizer is applied in it.
     """
 
     num_samples: tf.Tensor
@@ -33,18 +37,22 @@ class StepWork(NamedTuple):
 
 
 class StepSamples:
-    """Counts the steps of an epoch and says how many samples the rank has in each.
+    """Says how many samples the rank has in each step of an epoch.
 
     Where all samples cost the same, the number follows from the plans and the step alone, so a few
-    integers set once per plan are enough: no work on the host per step, and several steps may run
-    in one call. Otherwise each step is told before it begins.
+    integers set once per plan are enough. Otherwise each step is told before it begins.
+
+    Which step is under way is said by who runs the steps; then it may be asked for as often as
+    gradients are reduced in it, and need not be. Where several steps run in one call, nobody can
+    say so between them: then each time it is asked for is a step.
     """
 
     def __init__(self) -> None:
-        self._num_steps = 1
+        self._given = 0
         self._rows: list[tuple[int, int, int]] = []
         with tf.init_scope(), tf.device("CPU"):
-            self._step = tf.Variable(0, dtype=tf.int64)
+            self._under_way = tf.Variable(_GRAPH_COUNTS, dtype=tf.int64)
+            self._num_begun = tf.Variable(0, dtype=tf.int64)
             self._last_step = tf.Variable(0, dtype=tf.int64)
             self._total = tf.Variable(0, dtype=tf.int64)
             # By plan: its first step, samples in a full step, samples in the last step.
@@ -60,7 +68,9 @@ class StepSamples:
             full: Samples of this rank in each step but the last.
             last: Samples of this rank in the last step.
         """
-        self._step.assign(0)
+        self._given = 0
+        self._under_way.assign(_GRAPH_COUNTS)
+        self._num_begun.assign(0)
         self._total.assign(0)
         self._last_step.assign(num_steps - 1)
         self._rows = []
@@ -70,6 +80,13 @@ class StepSamples:
     def begin_epoch_untold(self, num_steps: int) -> None:
         """Starts an epoch each step of which will be told; another one is an error in the graph."""
         self.begin_epoch(num_steps, _UNTOLD, _UNTOLD)
+
+    def begin_step(self, step: int) -> None:
+        """Says which step of the epoch is under way, until the next call or epoch."""
+        # A third of what `assign` takes: this is done in each step.
+        self._given = step
+        value = tf.constant(step, tf.int64)
+        tf.raw_ops.AssignVariableOp(resource=self._under_way.handle, value=value)
 
     def tell(self, rows: NDArray[np.float64]) -> None:
         """Says what the rank does in the steps to come, in place of what was told before.
@@ -86,7 +103,7 @@ class StepSamples:
         Raises:
             RuntimeError: If 64 plans are waiting for their first step.
         """
-        step = int(self._step.numpy())
+        step = max(self.num_begun, self._given)
         waiting = [row for row in self._rows if step < row[0] < first]
         in_force = [row for row in self._rows if row[0] <= min(step, first - 1)][-1:]
         self._rows = [*in_force, *waiting, (first, full, last)]
@@ -96,10 +113,11 @@ class StepSamples:
         table[: len(self._rows)] = self._rows
         self._plans.assign(table)
 
-    def advance(self) -> StepWork:
-        """What this rank does in the step under way, which is then over; in the graph."""
+    def work(self) -> StepWork:
+        """What this rank does in the step under way; in the graph."""
         with tf.device("CPU"):
-            step = self._step.read_value()
+            num_begun, given = self._num_begun.read_value(), self._under_way.read_value()
+            step = tf.where(given == _GRAPH_COUNTS, num_begun, given)
             plans = self._plans.read_value()
             row = tf.reduce_sum(tf.cast(plans[:, 0] <= step, tf.int64)) - 1
             full, last = plans[row, 1], plans[row, 2]
@@ -112,15 +130,16 @@ class StepSamples:
             samples = tf.where(is_told, tf.cast(one[1], tf.int64), by_plan)
             work = tf.where(is_told, one[2], tf.cast(by_plan, tf.float64))
             known = tf.raw_ops.Assert(condition=samples >= 0, data=[_WHY_UNTOLD, step])
+            is_new = step >= num_begun
             with tf.control_dependencies([step] if known is None else [step, known]):
-                self._step.assign_add(1)
-                self._total.assign_add(samples)
-                return StepWork(tf.identity(samples), tf.identity(work))
+                self._num_begun.assign(tf.maximum(num_begun, step + 1))
+                self._total.assign_add(tf.where(is_new, samples, 0))
+                return StepWork(tf.identity(samples), tf.where(is_new, work, AGAIN))
 
     @property
-    def num_steps(self) -> int:
-        """Steps of the epoch so far."""
-        return int(self._step.numpy())
+    def num_begun(self) -> int:
+        """Steps of the epoch that have been asked for, and those before them."""
+        return int(self._num_begun.numpy())
 
     @property
     def total(self) -> int:

@@ -8,6 +8,9 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.cluster.activity import call_of_fit
+from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
 
 
@@ -35,19 +38,23 @@ class GradientReducer:
         if balancer is not None:
             require_balancer(balancer, "An optimizer")
         self.balancer = balancer
+        self._is_checked = False
         self._sparse_as_dense = sparse_as_dense
         self._options: dict[str, Any] = {"compression": compression, "process_set": process_set}
 
     def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
-        """The weighted means of the gradients of one step; in the graph, once a step."""
+        """The weighted means of gradients of the step under way; in the graph."""
         if self.balancer is None:
+            if not self._is_checked:
+                _require_plain_data()
+                self._is_checked = True
             return self.reduce(gradients, 1.0, self._options["process_set"].size())
         clock = self.balancer.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
             if data := _data_of_step(tf.compat.v1.get_default_graph(), gradients):
                 clock.fed(data)
-        num_samples, work = self.balancer.advance_step()
+        num_samples, work = self.balancer.step_work()
         ready = clock.ready(_present(gradients))
         gradients = self._as_sent(gradients)
         told = self._told(gradients)
@@ -89,6 +96,18 @@ class GradientReducer:
         if self.balancer is None or not self.balancer.loop.heeds_news or not (dense and is_heard):
             return []
         return [tf.cast(self.balancer.clock.told(), dense[0].dtype)]
+
+
+def _require_plain_data() -> None:
+    """Gradients of equal weights do not go with a balancer's data, if a `fit` is under way."""
+    call = call_of_fit()
+    if call is not None and isinstance(stage_of(call.f_locals.get("x")), IndexStage):
+        raise ValueError(
+            "fit trains on a data set of balancer.dataset, of which ranks have different numbers "
+            "of samples, but the optimizer gives all ranks the same weight. Compile with "
+            "hvd.DistributedOptimizer(..., balancer=balancer), and give fit "
+            "hvd.callbacks.DynamicBatchSizeCallback(balancer)."
+        )
 
 
 def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:

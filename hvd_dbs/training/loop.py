@@ -93,8 +93,15 @@ class TrainingLoop:
         """An epoch begins with the plan last decided on. Collective where a round is under way.
 
         Raises:
+            RuntimeError: If no training has begun.
             ValueError: On all ranks, if training is to go on in another epoch.
         """
+        if not self._is_training:
+            raise RuntimeError(
+                "begin_epoch without a training: its data would be read by another plan than its "
+                "gradients are weighted by. Call balancer.loop.begin_training() before the first "
+                "epoch, and again after end_training."
+            )
         self.position.check_epoch(epoch)
         self._finish_round()
         self.finish_resize()
@@ -107,6 +114,7 @@ class TrainingLoop:
         stage.open_epoch(epoch, batch_sizes, settled)
         self._shares.begin_epoch(stage, self.position.num_steps_in_epoch, batch_sizes)
         self._shares.tell(0, self._ahead)
+        self._begin_step(0)
 
     def begin_steps(self) -> None:
         """The data of the next step are about to be asked for.
@@ -117,7 +125,12 @@ class TrainingLoop:
             self.clock.ask()
 
     def end_steps(self, steps_done: int) -> None:
-        """So many steps of the epoch are over. Collective where a round is over too."""
+        """So many steps of the epoch are over. Collective where a round is over too.
+
+        Raises:
+            ValueError: If several steps run in one call, and gradients were not reduced once in
+                each of them.
+        """
         position = self.position
         before = position.steps_done
         position.advance(steps_done)
@@ -128,10 +141,17 @@ class TrainingLoop:
             self._apply(self._rounds.end_steps(new, measured, position.last_batch_size))
             position.stage.settle(steps_done + self._ahead)
         self._shares.tell(position.steps_done, self._ahead)
+        self._begin_step(position.steps_done)
         self.begin_steps()
 
     def end_epoch(self) -> None:
-        """An epoch is over. Collective where its end is that of a round."""
+        """An epoch is over. Collective where its end is that of a round.
+
+        Raises:
+            RuntimeError: If gradients were reduced in it, and none of its steps was told of.
+            ValueError: On all ranks, if it did not read the balancer's data set.
+        """
+        self.position.check_reading()
         self.position.close_epoch()
         if self._rounds.are_between_epochs:
             self._apply(self._rounds.decide(self.position.last_batch_size))
@@ -228,14 +248,27 @@ class TrainingLoop:
         """Samples of this rank in the steps of the epoch so far."""
         return self._shares.samples.total
 
-    def advance_step(self) -> StepWork:
-        """What this rank does in the step under way; in the graph, once a step."""
-        return self._shares.samples.advance()
+    def step_work(self) -> StepWork:
+        """What this rank does in the step under way; in the graph."""
+        return self._shares.samples.work()
 
     @property
     def _ahead(self) -> int:
         # A call reads all its steps before anybody can settle more.
         return self._steps_in_call + self._rounds.steps_ahead
+
+    def _begin_step(self, step: int) -> None:
+        """What is reduced from now on belongs to this step, where one step runs in a call."""
+        samples = self._shares.samples
+        if self._steps_in_call == 1:
+            samples.begin_step(step)
+        elif samples.num_begun not in (0, step):
+            raise ValueError(
+                f"Gradients were reduced {samples.num_begun} times in the first {step} steps of "
+                f"the epoch. Where several steps run in one call, one optimizer is applied, once "
+                f"in each. Leave out steps_per_execution; a loop of your own gives begin_training "
+                f"the number of steps between two calls of end_steps."
+            )
 
     def _finish_round(self) -> None:
         self._apply(self._rounds.finish())

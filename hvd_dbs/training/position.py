@@ -35,6 +35,7 @@ class TrainingPosition:
         self._collective, self._controller, self._samples = collective, controller, samples
         self._next = Cursor()
         self._stage: IndexStage | None = None
+        self._is_reading_checked = False
 
     @property
     def stage(self) -> IndexStage:
@@ -78,7 +79,7 @@ class TrainingPosition:
         """Where training is to go on if it ends here."""
         if self.is_in_epoch:
             # The graph knows of a step before the callback that comes behind others does.
-            steps_done = max(self.steps_done, self._samples.num_steps)
+            steps_done = max(self.steps_done, self._samples.num_begun)
             return self.stage.cursor_after(self.epoch, steps_done)
         return self.start or self._next
 
@@ -111,8 +112,29 @@ class TrainingPosition:
             stage.start_at(self.start)
         self._stage = stage
 
+    def check_reading(self) -> None:
+        """Whose data set is trained on is seen once it is read. Collective, once a training.
+
+        Raises:
+            ValueError: On all ranks, if gradients are weighted by a data set that is not read.
+        """
+        if self._is_reading_checked:
+            return
+        self._is_reading_checked = True
+        error: Exception | None = None
+        if not self.stage.is_read and self._samples.num_begun > 0:
+            error = ValueError(
+                "Training does not read the data set that this balancer made last to train on, so "
+                "its gradients are weighted by samples of other batches. Train on the data set of "
+                "balancer.dataset(source): not on plain data, one made with training=False, one of "
+                "another balancer, or one before the last. Steps made so far are made with what "
+                "was read."
+            )
+        raise_together(self._collective, error)
+
     def begin_training(self) -> None:
         """A training begins, whose first epoch is not open yet."""
+        self._is_reading_checked = False
         self.stage.begin_training(self._controller.plan.batch_sizes)
         self.is_in_epoch = False
 
@@ -143,8 +165,18 @@ class TrainingPosition:
         self.steps_done = min(steps_done, self.num_steps_in_epoch)
 
     def close_epoch(self) -> None:
-        """The open epoch is over."""
-        # Who never told of a step has gone through all of them.
+        """The open epoch is over.
+
+        Raises:
+            RuntimeError: If gradients were reduced in it, and none of its steps was told of.
+        """
+        if self.steps_done == 0 and self._samples.num_begun > 0 and self.num_steps_in_epoch > 1:
+            raise RuntimeError(
+                "The epoch ends, and end_steps was not called in it, so all gradients were "
+                "weighted by the samples of its first step. Call balancer.loop.end_steps(step) "
+                "behind each step, counted from 1."
+            )
+        # A loop that reduces its gradients with weights of its own need not tell of its steps.
         self.steps_done = self.steps_done or self.num_steps_in_epoch
         self._next, self.is_in_epoch = self.cursor, False
 

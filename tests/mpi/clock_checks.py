@@ -59,6 +59,16 @@ def check_clock_sees_every_step():
         np.testing.assert_array_equal(np.isnan(times.data_seconds), [0, 0, 0, 1, 0])
         assert 0.1 <= times.data_seconds[2] < 60
         assert clock.drain().num_samples.size == 0
+        for num_samples in (10, -1, -1, 7):  # Gradients are reduced three times in the first step.
+            time.sleep(0.1 if num_samples == -1 else 0.0)
+            step(tf.ones([1000]), tf.constant(num_samples, tf.int64))
+        assert [samples for _, samples in clock.peek(4)] == [10, 7]
+        times = clock.drain()
+        np.testing.assert_array_equal(times.num_samples, [10, 7])
+        assert 0.2 <= times.busy_seconds[0] < 60
+        for num_samples in (-1, 3):  # Of a step that another call has had the beginning of.
+            step(tf.ones([1000]), tf.constant(num_samples, tf.int64))
+        np.testing.assert_array_equal(clock.drain().num_samples, [3])
 
 
 @contextlib.contextmanager

@@ -225,6 +225,38 @@ def check_parts_that_do_not_belong_together_are_an_error():
         fit(net, fresh, fresh.dataset(images(64), training=False))
 
 
+def check_what_ranks_would_wait_for_is_alike():
+    """Once, ranks that train for different numbers of epochs waited for each other for ever."""
+    balancer = hvd.Balancer(B, "even")
+    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
+    shared = balancer.dataset(images(2 * B), training=False)
+    ramp = hvd.callbacks.DynamicLearningRateCallback(balancer)
+    cases = (
+        ({"epochs": on_last_rank(2, 1)}, {}, r"epochs differs between ranks: 1 on .*; 2 on"),
+        ({}, {"steps_per_execution": on_last_rank(2, 1)}, "steps_per_execution differs"),
+        ({"callbacks": on_last_rank([ramp], [])}, {}, "callbacks.* differs"),
+        ({"validation_data": on_last_rank(shared, None)}, {}, "validation_data differs"),
+    )
+    for of_fit, of_compile, text in cases:
+        net = model()
+        compile_model(net, sgd(balancer), **of_compile)
+        with pytest.raises(ValueError, match=text) if hvd.size() > 1 else nullcontext():
+            fit(net, balancer, dataset, **{"epochs": 1, **of_fit})
+
+
+def check_gradients_of_equal_weights_do_not_go_with_a_balancers_data():
+    """Once, a fit without balancer= and callback counted batches of all sizes the same."""
+    balancer = hvd.Balancer(B, "even")
+    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
+    for eager in (False, True):
+        net = model()
+        compile_model(net, sgd(None), run_eagerly=eager)
+        with pytest.raises(ValueError, match="gives all ranks the same weight"):
+            net.fit(dataset.map(lambda x, y: (x, y)), verbose=0, shuffle=False)
+        compile_model(net, sgd(None), run_eagerly=eager)
+        net.fit(*images(2 * B), batch_size=B, verbose=0)
+
+
 def check_steps_that_go_on_behind_their_end_are_an_error():
     balancer = hvd.Balancer(B)
     net = model()

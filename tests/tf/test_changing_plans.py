@@ -66,7 +66,7 @@ class Rank:
         while step + len(self.ahead) < reach:
             self.ahead.append(next(self.iterator))
         indices = self.ahead.pop(0)
-        weight, work = (value.numpy() for value in self.shares.samples.advance())
+        weight, work = (value.numpy() for value in self.shares.samples.work())
         assert weight in (0, len(indices))
         share = self.stage.share(step)
         assert (weight, work) == (share.num_samples, share.work)

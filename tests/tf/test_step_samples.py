@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_dbs.ops.step_samples import StepSamples
+from hvd_dbs.ops.step_samples import AGAIN, StepSamples
 
 
 def test_the_last_step_has_its_own_number():
     samples = StepSamples()
-    advance = tf.function(samples.advance)
+    advance = tf.function(samples.work)
     for plan in ((3, 8, 5), (2, 4, 0), (1, 7, 7)):
         samples.begin_epoch(*plan)
         expected = [plan[1]] * (plan[0] - 1) + [plan[2]]
@@ -23,18 +23,32 @@ def test_several_steps_in_one_call():
 
     @tf.function
     def three():
-        return [samples.advance().num_samples for _ in range(3)]
+        return [samples.work().num_samples for _ in range(3)]
 
     samples.begin_epoch(num_steps=6, full=8, last=5)
     assert [int(n) for _ in range(2) for n in three()] == [8, 8, 8, 8, 8, 5]
 
 
+def test_a_step_that_is_told_may_be_asked_for_any_number_of_times():
+    samples = StepSamples()
+    work = tf.function(samples.work)
+    samples.begin_epoch(num_steps=5, full=8, last=5)
+    seen = []
+    for step, times in enumerate((2, 1, 0, 3, 2)):
+        samples.begin_step(step)
+        seen.append([tuple(map(float, work())) for _ in range(times)])
+        assert samples.num_begun == (step + 1 if times else step)
+    again = (8, AGAIN)
+    assert seen == [[(8, 8), again], [(8, 8)], [], [(8, 8), again, again], [(5, 5), (5, AGAIN)]]
+    assert samples.total == 8 + 8 + 8 + 5
+
+
 def test_an_epoch_that_was_cut_short_starts_over():
     samples = StepSamples()
     samples.begin_epoch(num_steps=3, full=8, last=5)
-    samples.advance()
+    samples.work()
     samples.begin_epoch(num_steps=3, full=8, last=5)
-    assert [int(samples.advance().num_samples) for _ in range(3)] == [8, 8, 5]
+    assert [int(samples.work().num_samples) for _ in range(3)] == [8, 8, 5]
 
 
 def test_steps_that_are_told_one_by_one():
@@ -44,7 +58,7 @@ def test_steps_that_are_told_one_by_one():
     def two():
         return [tf.stack([tf.cast(n, tf.float64), work]) for n, work in (advance(), advance())]
 
-    advance = samples.advance
+    advance = samples.work
     for _ in range(2):
         samples.begin_epoch_untold(num_steps=6)
         samples.tell(np.array([[0, 8, 7.5], [1, 0, 0.0], [2, 5, 9.25]]))
@@ -61,4 +75,4 @@ def test_steps_that_are_told_one_by_one():
 def test_a_step_before_any_epoch_is_an_error():
     """Else a fit without DynamicBatchSizeCallback would weigh every gradient by 0."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="DynamicBatchSizeCallback"):
-        tf.function(StepSamples().advance)()
+        tf.function(StepSamples().work)()

@@ -64,6 +64,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         except (ValueError, RuntimeError) as caught:
             error = caught
         agreement.raise_together(self._balancer.collective, error)
+        agreement.require_equal(self._balancer.collective, self._arguments())
         turn_off_xla(self.model)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = False
@@ -148,19 +149,27 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             )
         self.params[_IN_FIT] = self._balancer
 
+    def _arguments(self) -> dict[str, str]:
+        """What of the call of `fit` ranks would wait for each other for, if it differed."""
+        call = call_of_fit()
+        given = {} if call is None else call.f_locals
+        callbacks = getattr(given.get("callbacks"), "callbacks", None) or []
+        ours = [type(one) for one in callbacks if type(one).__module__.startswith("hvd_dbs.")]
+        is_shared = isinstance(stage_of(given.get("validation_data")), EvaluationStage)
+        return {
+            "epochs": str(self.params.get("epochs")),
+            "initial_epoch": str(given.get("initial_epoch")),
+            "steps_per_execution": str(self.model.steps_per_execution),
+            "callbacks=[...] of hvd_dbs": ", ".join(one.__name__ for one in ours),
+            "validation_data": "of a balancer" if is_shared else "of no balancer",
+            "validation_freq": str(given.get("validation_freq")) if is_shared else "",
+        }
+
     def _check_first_step(self) -> None:
-        """Whose data set `fit` was given is seen once it is read, and equal weights stay equal."""
+        """Whether all ranks train the same model on the balancer's data is seen behind a step."""
+        self._loop.position.check_reading()
         collective = self._balancer.collective
         error: Exception | None = None
-        if not self._loop.position.stage.is_read:
-            error = ValueError(
-                "fit does not read the data set that this balancer made last to train on, so "
-                "gradients would be weighted by samples of other batches. Give fit the data set "
-                "of balancer.dataset(source): not plain data, one made with training=False, one "
-                "of another balancer, or one before the last (data that are not trained on are "
-                "made with training=False). The first step was made with what fit has."
-            )
-        agreement.raise_together(collective, error)
         difference = difference_from_rank_0(collective, self.model.trainable_variables)
         if difference is not None:
             error = ValueError(
