@@ -44,10 +44,10 @@ class GradientReducer:
 
     def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients of the step under way; in the graph."""
+        if not self._is_checked:
+            self._check_fit()
+            self._is_checked = True
         if self.balancer is None:
-            if not self._is_checked:
-                _require_plain_data()
-                self._is_checked = True
             return self.reduce(gradients, 1.0, self._options["process_set"].size())
         clock = self.balancer.clock
         if not tf.executing_eagerly():
@@ -74,6 +74,24 @@ class GradientReducer:
         gradients = self._as_sent(gradients)
         return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
 
+    def _check_fit(self) -> None:
+        """A `fit`, if one is under way, has this balancer in all places, or in none."""
+        call = call_of_fit()
+        if call is None:
+            return
+        if self.balancer is None and isinstance(stage_of(call.f_locals.get("x")), IndexStage):
+            raise ValueError(
+                "fit trains on a data set of balancer.dataset, of which ranks have different "
+                "numbers of samples, but the optimizer gives all ranks the same weight. Compile "
+                "with hvd.DistributedOptimizer(..., balancer=balancer), and give fit "
+                "hvd.callbacks.DynamicBatchSizeCallback(balancer)."
+            )
+        if self.balancer is not None and not self.balancer.loop.is_training:
+            raise ValueError(
+                "The optimizer weighs gradients by a balancer that nobody tells of the steps of "
+                "this fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer)."
+            )
+
     def _as_sent(self, gradients: Tensors) -> Tensors:
         if not self._sparse_as_dense:
             return gradients
@@ -96,18 +114,6 @@ class GradientReducer:
         if self.balancer is None or not self.balancer.loop.heeds_news or not (dense and is_heard):
             return []
         return [tf.cast(self.balancer.clock.told(), dense[0].dtype)]
-
-
-def _require_plain_data() -> None:
-    """Gradients of equal weights do not go with a balancer's data, if a `fit` is under way."""
-    call = call_of_fit()
-    if call is not None and isinstance(stage_of(call.f_locals.get("x")), IndexStage):
-        raise ValueError(
-            "fit trains on a data set of balancer.dataset, of which ranks have different numbers "
-            "of samples, but the optimizer gives all ranks the same weight. Compile with "
-            "hvd.DistributedOptimizer(..., balancer=balancer), and give fit "
-            "hvd.callbacks.DynamicBatchSizeCallback(balancer)."
-        )
 
 
 def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:

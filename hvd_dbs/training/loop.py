@@ -36,6 +36,7 @@ class TrainingLoop:
     Attributes:
         clock: This rank's clock.
         position: Where training stands.
+        is_training: Whether a training has begun, and not ended.
         log: The one given, or made.
         followers: What is called with each new global batch size.
     """
@@ -53,7 +54,7 @@ class TrainingLoop:
         self._rounds = DecisionRounds(collective, controller, self.clock, self.log.has_journal)
         self._agreed_plan = controller.plan
         self._steps_in_call = 1
-        self._is_training = False
+        self.is_training = False
         self._resize_to: int | None = None
         self.followers: list[Callable[[int], None]] = []
         with tf.init_scope(), tf.device("CPU"):
@@ -75,13 +76,13 @@ class TrainingLoop:
     @property
     def agreed_plan(self) -> Plan:
         """The plan that all ranks know; rank 0's controller may know of a newer one."""
-        return self._agreed_plan if self._is_training else self._controller.plan
+        return self._agreed_plan if self.is_training else self._controller.plan
 
     def begin_training(self, steps_in_call: int = 1) -> None:
         """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
         self._finish_round()  # Of a fit that was interrupted.
         self.finish_resize()
-        self._is_training = True
+        self.is_training = True
         self._steps_in_call = steps_in_call
         self._rounds.pace.is_cut_by_cost = self.position.stage.is_cut_by_cost
         self._rounds.begin_training()
@@ -96,7 +97,7 @@ class TrainingLoop:
             RuntimeError: If no training has begun.
             ValueError: On all ranks, if training is to go on in another epoch.
         """
-        if not self._is_training:
+        if not self.is_training:
             raise RuntimeError(
                 "begin_epoch without a training: its data would be read by another plan than its "
                 "gradients are weighted by. Call balancer.loop.begin_training() before the first "
@@ -161,7 +162,7 @@ class TrainingLoop:
 
         Collective where a round is under way.
         """
-        self._is_training = False
+        self.is_training = False
         were_under_way = self._rounds.are_under_way
         self._finish_round()
         if were_under_way:
@@ -181,7 +182,7 @@ class TrainingLoop:
     def check_resize(self, global_batch_size: int) -> None:
         """Raises ValueError if there can be no such global batch size, or not during this fit."""
         self._controller.bounds.check(global_batch_size)
-        if not self._is_training:
+        if not self.is_training:
             return
         stage = self.position.stage
         needed, most = num_steps(stage.num_samples, global_batch_size), stage.num_steps

@@ -244,15 +244,16 @@ def check_what_ranks_would_wait_for_is_alike():
             fit(net, balancer, dataset, **{"epochs": 1, **of_fit})
 
 
-def check_gradients_of_equal_weights_do_not_go_with_a_balancers_data():
+def check_a_fit_has_the_balancer_in_all_places():
     """Once, a fit without balancer= and callback counted batches of all sizes the same."""
     balancer = hvd.Balancer(B, "even")
     dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
     for eager in (False, True):
         net = model()
-        compile_model(net, sgd(None), run_eagerly=eager)
-        with pytest.raises(ValueError, match="gives all ranks the same weight"):
-            net.fit(dataset.map(lambda x, y: (x, y)), verbose=0, shuffle=False)
+        for given, text in ((None, "gives all ranks the same weight"), (balancer, "nobody tells")):
+            compile_model(net, sgd(given), run_eagerly=eager)
+            with pytest.raises(ValueError, match=text):
+                net.fit(dataset.map(lambda x, y: (x, y)), verbose=0, shuffle=False)
         compile_model(net, sgd(None), run_eagerly=eager)
         net.fit(*images(2 * B), batch_size=B, verbose=0)
 

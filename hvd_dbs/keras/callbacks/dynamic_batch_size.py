@@ -175,8 +175,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             error = ValueError(
                 f"This rank does not train the same model as rank 0: behind the first step, "
                 f"{difference}. All ranks begin with the same weights where fit has "
-                f"hvd.callbacks.BroadcastGlobalVariablesCallback(0), and keep them where every "
-                f"optimizer that changes them is a hvd.DistributedOptimizer."
+                f"hvd.callbacks.BroadcastGlobalVariablesCallback(0), behind callbacks that load "
+                f"weights on one rank alone, and keep them where every optimizer that changes them "
+                f"is a hvd.DistributedOptimizer."
             )
         agreement.raise_together(collective, error)
 
