@@ -143,6 +143,9 @@ def check_ranks_that_give_other_arrays_are_told_to_give_the_whole():
         with pytest.raises(ValueError, match=r"data set differs .*\(float64 .* on rank 0"):
             balancer.dataset((other, y))
         balancer.dataset((x[:20], y[:20]))
+        stream = tf.data.Dataset.range(9 * size).shard(size, rank).prefetch(1)
+        with pytest.raises(ValueError, match=r"of shard\(\d, 0\) on rank 0"):
+            balancer.dataset(hvd.data.Stream(stream))
     balancer.dataset((x * np.float32(1 + 1e-3 * rank), y))
 
 
