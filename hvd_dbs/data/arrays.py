@@ -18,10 +18,19 @@ class Arrays(Source):
         arrays: All with the same first dimension, which counts the samples.
 
     Raises:
+        TypeError: If one is ragged or sparse.
         ValueError: If there is no sample, or the first dimensions differ.
     """
 
     def __init__(self, arrays: Any) -> None:
+        for leaf in tf.nest.flatten(arrays):
+            if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
+                raise TypeError(
+                    f"dataset source has a {type(leaf).__name__}; expected arrays whose samples "
+                    f"have the same shape. Make it dense (RaggedTensor.to_tensor, "
+                    f"tf.sparse.to_dense), or give samples of different sizes as "
+                    f"hvd.data.Stream(tf.data.Dataset.from_tensor_slices(...))."
+                )
         with tf.device("CPU"):
             self._tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
         leaves = tf.nest.flatten(self._tensors)

@@ -149,6 +149,8 @@ def test_evaluation(kind, some, num_samples):
         ((number for number in range(3)), "is a generator, .* hvd.data.Stream"),
         (lambda: range(3), "is a function, .* hvd.data.Stream"),
         (None, "is None; expected arrays"),
+        ((np.ones(2), tf.ragged.constant([[1], []])), "a RaggedTensor; .* hvd.data.Stream"),
+        ({"x": tf.sparse.eye(3)}, "has a SparseTensor; .*tf.sparse.to_dense"),
     ],
 )
 def test_what_is_no_source_is_told_which_one_reads_it(source, instead):
