@@ -20,6 +20,7 @@ from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.evaluation_stage import EvaluationStage
+from hvd_dbs.data.excerpt import Excerpt
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
@@ -95,6 +96,7 @@ class Balancer:
         log = DecisionLog(
             self.collective, self._controller, hosts, open_journal(self.collective, journal)
         )
+        self._excerpt = Excerpt()
         self.loop = TrainingLoop(self.collective, self._controller, log)
         self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
         self.loop.followers.append(self.dynamic_learning_rate.follow)
@@ -187,11 +189,12 @@ class Balancer:
                 cost=cost,
                 multiple_of=self._controller.bounds.multiple_of,
             )
-            given = request.identity
+            given, excerpt = request.identity, request.source.excerpt
         except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
             error = caught
         agreement.raise_together(self.collective, error)
         agreement.require_equal(self.collective, given)
+        agreement.require_alike(self.collective, excerpt.values, excerpt.require_like)
         samples = request.source
         for warning in samples.warnings if self.rank == 0 else ():
             _LOGGER.warning("%s", warning)
@@ -203,6 +206,7 @@ class Balancer:
                 self.loop.evaluation,
             )
             return make_dataset(samples, stage)
+        self._excerpt = excerpt
         self.loop.finish_resize()
         index_stage = IndexStage(
             samples.num_samples,
@@ -290,6 +294,7 @@ class Balancer:
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
         hosts = agreement.hostnames(self.collective)
+        agreement.require_alike(self.collective, self._excerpt.values, self._excerpt.require_like)
         self._controller.change_ranks(global_batch_size, self._limits.bounds(hosts))
         self.loop.change_ranks(hosts)
         self.dynamic_learning_rate.follow(global_batch_size)

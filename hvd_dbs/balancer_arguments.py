@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Bounds, Strategy
 
-BatchSizeBound = int | Sequence[int] | Mapping[str, int]
+BatchSizeBound = int | Sequence[int] | NDArray[np.integer[Any]] | Mapping[str, int]
 """One number for all ranks, one per rank, or one per hostname."""
 
 
@@ -62,7 +63,7 @@ def identity(strategy: object) -> object:
     return strategy if isinstance(strategy, str) else type(strategy)
 
 
-def whole_number(name: str, value: int) -> int:
+def whole_number(name: str, value: Any) -> int:
     """The argument of this name.
 
     Raises:
@@ -93,14 +94,17 @@ def require_seed(value: Any) -> None:
 
 
 def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | list[int]:
+    if isinstance(bound, np.ndarray) and bound.ndim:
+        bound = bound.tolist()
     if isinstance(bound, Mapping):
         missing = sorted(set(hosts) - set(bound))
         if missing:
+            has = ", ".join(map(str, bound)) or "none"
             raise ValueError(
-                f"{name} has no entry for host {', '.join(missing)}; it has "
-                f"{', '.join(sorted(bound))}. Give one entry for each host of the job."
+                f"{name} has no entry for host {', '.join(missing)}; it has {has}. "
+                f"Give one entry for each host of the job."
             )
-        return [whole_number(name, bound[host]) for host in hosts]
+        return [whole_number(f"{name}[{host!r}]", bound[host]) for host in hosts]
     if isinstance(bound, Sequence) and not isinstance(bound, str):
-        return [whole_number(name, value) for value in bound]
+        return [whole_number(f"{name}[{i}]", value) for i, value in enumerate(bound)]
     return whole_number(name, bound)

@@ -6,8 +6,11 @@ Every function here is collective: all ranks call it, in the same order and from
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.rank_names import name_ranks
@@ -74,6 +77,30 @@ def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
             lines.append(f"{name} differs between ranks: {given}.")
     if lines:
         raise ValueError("\n".join([*lines, "Give every rank the same arguments."]))
+
+
+def require_alike(
+    collective: Collective, values: NDArray[Any], check: Callable[[NDArray[Any]], None]
+) -> None:
+    """Checks that all ranks have about the same values, where all have as many.
+
+    Args:
+        collective: The job.
+        values: This rank's, shape `[n]`.
+        check: Gets rank 0's values; raises ValueError if this rank's are others.
+
+    Raises:
+        ValueError: On all ranks, if one of them has others than rank 0.
+    """
+    counts = collective.allgather(np.array([values.size], dtype=np.int64))
+    if counts.min() != counts.max() or not counts.any():
+        return
+    error: ValueError | None = None
+    try:
+        check(collective.broadcast(values))
+    except ValueError as caught:
+        error = caught
+    raise_together(collective, error)
 
 
 def hostnames(collective: Collective) -> list[str]:

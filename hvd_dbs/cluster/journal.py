@@ -129,6 +129,8 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"journal={path!r}; expected the path of a file, or None.")
+        if not os.fspath(path):
+            raise ValueError("journal='' is empty; expected the path of a file, or None for none.")
         self._path = Path(path).absolute()  # Training may go to another folder.
         self._thread = BackgroundThread("hvd_dbs journal")
         self._last: Future[None] | None = None

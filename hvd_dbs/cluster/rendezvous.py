@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -48,6 +49,27 @@ def init(*arguments: Any, **options: Any) -> None:
             _meet_anew().to_environment()
     hvd.init(*arguments, **options)
     name_failures()
+
+
+def start_seconds() -> float:
+    """How long ranks wait for one that does not come, from `HVD_DBS_START_SECONDS`.
+
+    Raises:
+        ValueError: If it is no such time.
+    """
+    given = os.environ.get(START_VARIABLE)
+    if given is None:
+        return _START_SECONDS
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(
+            f"{START_VARIABLE}={given!r} is no time to wait; expected a number of seconds above 0, "
+            f"such as 30. Set one, or unset it."
+        )
+    return seconds
 
 
 def has_store() -> bool:
@@ -111,7 +133,7 @@ def _meet_anew() -> _Slot:
 @contextlib.contextmanager
 def _patience() -> Iterator[None]:
     """Says what the launcher is waiting for, where it takes long."""
-    seconds = 2 * float(os.environ.get(START_VARIABLE, _START_SECONDS))
+    seconds = 2 * start_seconds()
     said = threading.Timer(
         seconds,
         _LOGGER.warning,
@@ -136,7 +158,7 @@ class _Meeting:
     def __init__(self, slot: _Slot) -> None:
         self._slot = slot
         self._pause = max(0.1, slot.size / 500)
-        self._patience = float(os.environ.get(START_VARIABLE, _START_SECONDS))
+        self._patience = start_seconds()
 
     def held(self) -> bool:
         """Whether all ranks are here; False: some are not, and all shall ask for a place anew."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from hvd_dbs.data.excerpt import Excerpt
 from hvd_dbs.data.source import Source
 
 
@@ -16,10 +18,19 @@ class Arrays(Source):
         arrays: All with the same first dimension, which counts the samples.
 
     Raises:
+        TypeError: If one is ragged or sparse.
         ValueError: If there is no sample, or the first dimensions differ.
     """
 
     def __init__(self, arrays: Any) -> None:
+        for leaf in tf.nest.flatten(arrays):
+            if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
+                raise TypeError(
+                    f"dataset source has a {type(leaf).__name__}; expected arrays whose samples "
+                    f"have the same shape. Make it dense (RaggedTensor.to_tensor, "
+                    f"tf.sparse.to_dense), or give samples of different sizes as "
+                    f"hvd.data.Stream(tf.data.Dataset.from_tensor_slices(...))."
+                )
         with tf.device("CPU"):
             self._tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
         leaves = tf.nest.flatten(self._tensors)
@@ -41,6 +52,16 @@ class Arrays(Source):
         """The first dimension."""
         return self._num_samples
 
+    @property
+    def identity(self) -> str:
+        """Structure, shapes and dtypes of a sample."""
+        return _text(self._tensors)
+
+    @property
+    def excerpt(self) -> Excerpt:
+        """Values at places spread over all samples."""
+        return Excerpt.of(tf.nest.flatten(self._tensors))
+
     def batches(self, indices: tf.data.Dataset) -> tf.data.Dataset:
         """Gathers the rows of each batch."""
 
@@ -48,3 +69,15 @@ class Arrays(Source):
             return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), self._tensors)
 
         return indices.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _text(nested: Any) -> str:
+    """The same for the same structure; dicts have an order that says nothing."""
+    if isinstance(nested, Mapping):
+        items = sorted((str(name), _text(part)) for name, part in nested.items())
+        return f"{{{', '.join(f'{name}: {part}' for name, part in items)}}}"
+    if isinstance(nested, tuple | list):
+        return f"({', '.join(map(_text, nested))})"
+    if tf.is_tensor(nested):
+        return f"{nested.dtype.name} {list(nested.shape[1:])}"
+    return type(nested).__name__

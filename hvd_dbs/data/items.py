@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,14 @@ class ItemSpec:
         """
 
         def spec(leaf: Any) -> tf.TensorSpec:
-            with tf.device("CPU"):
-                tensor = tf.convert_to_tensor(leaf)
+            try:
+                with tf.device("CPU"):
+                    tensor = tf.convert_to_tensor(leaf)
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"item 0 has {_named(leaf, item)}; expected numbers, text or arrays in "
+                    f"tuples and dicts. Leave it out or convert it in the source."
+                ) from error
             if batched and tensor.shape.rank == 0:
                 raise ValueError(
                     f"item 0 has the value {leaf!r} in it; expected arrays whose first dimension "
@@ -96,6 +103,12 @@ class ItemSpec:
             ) from error
         leaves = []
         for spec, leaf in zip(tf.nest.flatten(self.structure), tf.nest.flatten(item), strict=True):
+            if leaf is None:
+                raise ValueError(
+                    f"item {number} has {_named(leaf, item)} where item 0 has {spec.dtype.name} of "
+                    f"shape {tuple(spec.shape)}. All samples must look the same: leave it out, or "
+                    f"fill it in, in the source."
+                )
             # NumPy's own type for bytes would cut off zeros at their end.
             array = np.asarray(leaf, dtype=object if spec.dtype == tf.string else None)
             if spec.dtype == tf.string:
@@ -128,3 +141,22 @@ def _standard(item: Any) -> Any:
     if isinstance(item, dict):
         return {name: _standard(part) for name, part in item.items()}
     return np.asarray(item) if isinstance(item, list) else item
+
+
+def _named(leaf: Any, item: Any) -> str:
+    """Of which type a leaf is and where in the item, such as "None at [1]['mask']"."""
+    kind = "None" if leaf is None else f"the {type(leaf).__name__} {leaf!r}"
+    path = _path(leaf, item)
+    return f"{kind} at {path}" if path else kind
+
+
+def _path(leaf: Any, item: Any) -> str | None:
+    if item is leaf:
+        return ""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(item, dict):
+        parts = item.items()
+    elif isinstance(item, tuple | list):
+        parts = enumerate(item)
+    paths = ((name, _path(leaf, part)) for name, part in parts)
+    return next((f"[{name!r}]{path}" for name, path in paths if path is not None), None)

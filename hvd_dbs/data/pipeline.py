@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,22 +15,42 @@ from hvd_dbs.data.passes import Stage
 from hvd_dbs.data.source import Source
 from hvd_dbs.data.stream import Stream
 
-_MOVES = {
-    "Shuffle": "shuffle",
-    "Cache": "cache",
-    "Filter": "filter",
-    "Unbatch": "unbatch",
-    "Batch": "batch",
+_KEEPS = frozenset(
+    {
+        "AssertCardinality",
+        "AssertNext",
+        "AssertPrev",
+        "CopyToDevice",
+        "Map",
+        "MapOnGpu",
+        "NonSerializable",
+        "Options",
+        "ParallelMap",
+        "ParseExample",
+        "Prefetch",
+        "Repeat",
+        "Restructured",
+        "Sleep",
+        "Take",
+        "Zip",
+    }
+)
+"""What may follow, by TensorFlow's names: element i comes out of element i, and in that order.
+
+`Repeat` and `Take` change how many there are, which `fit` compares. All others are refused, those
+that are unknown as well: one that is harmless is seen at once and can be added, but batches that
+are weighted by samples of others are never seen. So are some that keep elements where they are:
+`scan` can hand on what came before, and `snapshot` and `cache` give the batches of an older plan.
+"""
+
+_METHODS = {
+    "DenseToRagged": "ragged_batch",
+    "DenseToSparseBatch": "sparse_batch",
+    "DirectedInterleave": "sample_from_datasets or choose_from_datasets",
     "ParallelBatch": "batch",
-    "PaddedBatch": "padded_batch",
-    "Rebatch": "rebatch",
-    "GroupByWindow": "group_by_window",
-    "Skip": "skip",
-    "Shard": "shard",
-    "Concatenate": "concatenate",
-    "IgnoreErrors": "ignore_errors",
+    "ParallelInterleave": "interleave",
 }
-"""Methods of a `tf.data.Dataset` behind which batches have other samples, by TensorFlow's names."""
+"""Methods that are called otherwise than their class, which "GroupByWindow" is not."""
 
 _LEAST_THREADS = 4
 """Threads of a data set; more wait than compute."""
@@ -127,11 +148,24 @@ def moves_of(dataset: Any) -> list[str]:
     Gradients are weighted by the samples that a batch has here; only what keeps them in it, such
     as `map` and `prefetch`, may follow.
     """
+    if stage_of(dataset) is None:
+        return []
+    if dataset.options().deterministic is False:
+        return ["nondeterministic with_options"]
+    return _moves(dataset)
+
+
+def _moves(dataset: tf.data.Dataset) -> list[str]:
     if stage_of(dataset) is None or hasattr(dataset, "hvd_dbs_stage"):
         return []
-    before = [move for given in dataset._inputs() for move in moves_of(given)]
+    before = [move for given in dataset._inputs() for move in _moves(given)]
     name = type(dataset).__name__.strip("_").removesuffix("Dataset")
-    return [_MOVES[name], *before] if name in _MOVES else before
+    method = _METHODS.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    if name not in _KEEPS:
+        return [method, *before]
+    if getattr(dataset, "_deterministic", None) == "false":
+        return [f"nondeterministic {method.removeprefix('parallel_')}", *before]
+    return before
 
 
 def stage_of(dataset: Any) -> Stage | None:

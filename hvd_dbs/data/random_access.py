@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,7 @@ from hvd_dbs.data.items import ItemSpec
 from hvd_dbs.data.source import Source
 
 _NUM_THREADS = 16
+_MOST_NAMED = 5
 
 
 class RandomAccess(Source):
@@ -71,7 +73,7 @@ class RandomAccess(Source):
         spec = self._spec
         if not self._batched:
             return self._num_items
-        last = spec.rows(self._source[self._num_items - 1], self._num_items - 1)
+        last = spec.rows(self._item(self._num_items - 1), self._num_items - 1)
         return (self._num_items - 1) * self._item_size + len(last[0])
 
     @property
@@ -104,12 +106,12 @@ class RandomAccess(Source):
 
     @functools.cached_property
     def _spec(self) -> ItemSpec:
-        num_items = self._num_items  # Says so if there is no item 0.
-        return ItemSpec.of(self._source[0] if num_items else None, self._batched)
+        assert self._num_items  # Says so if there is no item 0.
+        return ItemSpec.of(self._item(0), self._batched)
 
     @functools.cached_property
     def _item_size(self) -> int:
-        return len(self._spec.rows(self._source[0], 0)[0]) if self._batched else 1
+        return len(self._spec.rows(self._item(0), 0)[0]) if self._batched else 1
 
     @functools.cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -118,10 +120,24 @@ class RandomAccess(Source):
     def _fetch(self, numbers: Sequence[int]) -> Sequence[Any]:
         """The items of these numbers."""
         if hasattr(self._source, "__getitems__"):
-            return self._source.__getitems__(numbers)
+            return self._many(numbers)
         if self._num_threads == 1 or len(numbers) == 1:
-            return [self._source[number] for number in numbers]
-        return list(self._pool.map(self._source.__getitem__, numbers))
+            return [self._item(number) for number in numbers]
+        return list(self._pool.map(self._item, numbers))
+
+    def _item(self, number: int) -> Any:
+        with _says_what_failed(f"item {number} cannot be read: __getitem__"):
+            return self._source[number]
+
+    def _many(self, numbers: Sequence[int]) -> Sequence[Any]:
+        with _says_what_failed(f"{_named(numbers)} cannot be read: __getitems__"):
+            items = self._source.__getitems__(numbers)
+        if len(items) != len(numbers):
+            raise ValueError(
+                f"__getitems__ of {type(self._source).__name__} was asked for {len(numbers)} items "
+                f"and returned {len(items)}; expected one for each number, in their order."
+            )
+        return items
 
     def _read_items(self, samples: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Leaves of a batch of items, each stacked: shape `[count, ...]`."""
@@ -153,3 +169,18 @@ class RandomAccess(Source):
             start += len(chosen)
             rows.append([leaf[row_of[chosen]] for leaf in leaves])
         return [np.concatenate(leaf)[position] for leaf in zip(*rows, strict=True)]
+
+
+def _named(numbers: Sequence[int]) -> str:
+    some = ", ".join(map(str, numbers[:_MOST_NAMED]))
+    return f"items {some}{', ...' if len(numbers) > _MOST_NAMED else ''}"
+
+
+@contextlib.contextmanager
+def _says_what_failed(call: str) -> Iterator[None]:
+    """Raises ValueError where the user's code fails; a StopIteration would end the data set."""
+    try:
+        yield
+    except Exception as error:
+        said = f": {error}" if str(error) else ""
+        raise ValueError(f"{call} raised {type(error).__name__}{said}") from error

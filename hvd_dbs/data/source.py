@@ -6,6 +6,7 @@ import abc
 
 import tensorflow as tf
 
+from hvd_dbs.data.excerpt import Excerpt
 from hvd_dbs.data.passes import Stage, indices
 
 
@@ -38,6 +39,11 @@ class Source(abc.ABC):
     def identity(self) -> str:
         """Text that is equal on all ranks if they read the same samples; checked at start."""
         return ""
+
+    @property
+    def excerpt(self) -> Excerpt:
+        """Some values that tell whether ranks were given other samples; nothing: nobody asks."""
+        return Excerpt()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -16,6 +16,11 @@ _GAPS = (
     "and the layout that training began with. The step that is not where it should be is"
 )
 
+_TOO_SHORT = (
+    "The stream has {} samples, num_samples={} was given. Give hvd.data.Stream the number of "
+    "samples that it has."
+)
+
 
 class Stream:
     """Any `tf.data.Dataset` of single samples, not batched.
@@ -121,7 +126,8 @@ class _FiniteStream(Source):
 
     @property
     def identity(self) -> str:
-        return repr(self._dataset.element_spec)
+        shards = "".join(f" of {shard}" for shard in _shards(self._dataset))
+        return f"{self._dataset.element_spec!r}{shards}"
 
     def batches(self, indices: tf.data.Dataset) -> tf.data.Dataset:
         """Reads samples that follow each other, from the stream's beginning on."""
@@ -164,7 +170,27 @@ class _FiniteStream(Source):
     def _samples(self) -> tf.data.Dataset:
         """All samples; fewer must not pass unnoticed."""
         known = tf.data.experimental.assert_cardinality(self._num_samples)
-        return self._dataset.take(self._num_samples).apply(known)
+        return self._dataset.concatenate(self._end_too_soon()).take(self._num_samples).apply(known)
+
+    def _end_too_soon(self) -> tf.data.Dataset:
+        """In place of the samples that are missing: an error that says how many there are."""
+
+        def say_so(_: tf.Tensor) -> tf.Tensor:
+            found = self._dataset.reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
+            text = tf.strings.format(_TOO_SHORT, (found, self._num_samples))
+            with tf.control_dependencies([tf.raw_ops.Assert(condition=False, data=[text])]):
+                return tf.constant(0)
+
+        return tf.data.Dataset.range(1).map(say_so).flat_map(lambda _: self._dataset.take(0))
+
+
+def _shards(dataset: tf.data.Dataset) -> list[str]:
+    """Which shards of its inputs it is made of: those that all ranks read must be the same."""
+    of_inputs = [shard for given in dataset._inputs() for shard in _shards(given)]
+    if type(dataset).__name__ != "_ShardDataset":
+        return of_inputs
+    parts = (tf.get_static_value(part) for part in (dataset._num_shards, dataset._index))
+    return [f"shard({', '.join(map(str, parts))})", *of_inputs]
 
 
 class _EndlessStream(Source):

@@ -25,7 +25,6 @@ from horovod.tensorflow import (
     broadcast_global_variables,
     broadcast_object,
     broadcast_object_fn,
-    broadcast_variables,
     ccl_built,
     check_extension,
     check_num_rank_power_of_2,
@@ -74,6 +73,7 @@ from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic
 from hvd_dbs.tensorflow.distributed_optimizer import DistributedOptimizer
 from hvd_dbs.tensorflow.gradient_tape import DistributedGradientTape
+from hvd_dbs.tensorflow.variables import broadcast_variables
 
 __all__ = [
     "Adasum",

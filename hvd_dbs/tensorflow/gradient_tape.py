@@ -9,6 +9,7 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
+from hvd_dbs.tensorflow.variables import tensorflow_variable
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -46,10 +47,28 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
             "own tape; or give this tape weight=, the samples of this rank in the step."
         )
     if weight is None:
-        return hvd.DistributedGradientTape(gradtape, *horovod_arguments, **options)
+        tape = hvd.DistributedGradientTape(gradtape, *horovod_arguments, **options)
+        return _for_keras_variables(tape)
     if horovod_arguments:
         raise TypeError("DistributedGradientTape with a weight takes its options by name.")
     return WeightedGradientTape(gradtape, weight, **options)
+
+
+def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:
+    """A tape of Horovod's that takes the variables of Keras 3, too.
+
+    Its methods are replaced and its class is not: Horovod's `super(self.__class__, self)` would
+    never end in a class made of it.
+    """
+    gradient, register_local_source = tape.gradient, tape.register_local_source
+
+    def gradient_of(target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
+        plain = tf.nest.map_structure(tensorflow_variable, sources)
+        return gradient(target, plain, *arguments, **options)
+
+    tape.gradient = gradient_of
+    tape.register_local_source = lambda source: register_local_source(tensorflow_variable(source))
+    return tape
 
 
 class WeightedGradientTape:

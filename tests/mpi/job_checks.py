@@ -105,7 +105,7 @@ def check_impossible_arguments_name_what_is_expected():
 
 def check_bounds_by_number_rank_and_host():
     host = socket.gethostname()
-    for bound in (B, [B] * hvd.size(), {host: B, "elsewhere": 1}):
+    for bound in (B, [B] * hvd.size(), np.full(hvd.size(), B), {host: B, "elsewhere": 1}):
         assert hvd.Balancer(B, max_batch_size=bound).plan.global_batch_size == B
     if hvd.size() > 1:
         bounds = [1] + [B] * (hvd.size() - 1)

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.cluster import collective
 from hvd_dbs.ops import native
 from hvd_dbs.sampling import EpochOrder
 from tests.mpi.problems import (
@@ -127,6 +128,38 @@ def check_what_only_one_rank_cannot_read_is_an_error_on_all():
     if hvd.size() > 1:
         with pytest.raises(ValueError, match="data set differs between ranks"):
             balancer.dataset(hvd.data.RandomAccess(items))
+
+
+def check_ranks_that_give_other_arrays_are_told_to_give_the_whole():
+    x, y = images(70)
+    rank, size = hvd.rank(), hvd.size()
+    balancer = hvd.Balancer(B, "even")
+    if size > 1:
+        shard = tuple(array[rank::size][:20] for array in (x, y))
+        for training in (True, False):
+            with pytest.raises(ValueError, match=r"rank.*sample 0 .* no shard such as x\[rank::s"):
+                balancer.dataset(shard, training=training)
+        other = x if rank else x.astype("float64")
+        with pytest.raises(ValueError, match=r"data set differs .*\(float64 .* on rank 0"):
+            balancer.dataset((other, y))
+        balancer.dataset((x[:20], y[:20]))
+        stream = tf.data.Dataset.range(9 * size).shard(size, rank).prefetch(1)
+        with pytest.raises(ValueError, match=r"of shard\(\d, 0\) on rank 0"):
+            balancer.dataset(hvd.data.Stream(stream))
+    balancer.dataset((x * np.float32(1 + 1e-3 * rank), y))
+
+
+def check_other_arrays_are_noticed_where_ranks_that_came_alone_meet():
+    (x, _), rank, size = images(70), hvd.rank(), hvd.size()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collective, "connect_for_long", collective.ElasticCollective)
+        balancer = hvd.Balancer(B, "even")
+    whole = np.roll(x, rank, axis=0)
+    balancer.dataset(whole)  # Others may be training meanwhile: nobody is asked.
+    if size > 1:
+        with pytest.raises(ValueError, match=r"rank.*sample 0 is another one than on rank 0"):
+            balancer.rejoin(balancer.state_dict(), B)
+    balancer.pause()
 
 
 def check_windows_cut_by_cost_equal_one_process():

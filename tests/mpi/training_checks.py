@@ -52,7 +52,7 @@ def check_a_loop_of_ones_own_equals_one_process():
     arrays = images(70)
     balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
     net = model(seed=1 + hvd.rank())
-    hvd_tensorflow.broadcast_variables([v.value for v in net.variables], root_rank=0)
+    hvd_tensorflow.broadcast_variables(net.variables, root_rank=0)
     optimizer, loss = sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     dataset = balancer.dataset(arrays, shuffle_seed=SEED)
 

@@ -293,7 +293,15 @@ def check_gradient_tape_with_and_without_a_weight():
         wrapped = hvd_dbs.tensorflow.DistributedGradientTape(tape, **options)
         return local, wrapped.gradient(loss, variables)
 
-    for run in (gradients_of, tf.function(gradients_of)):
+    def of_keras(weighted: bool) -> tuple[list[Any], list[Any]]:
+        with tf.GradientTape() as tape:
+            loss = (1.0 + hvd.rank()) * tf.reduce_sum(kept[0] ** 2) * kept[1]
+        options = {"weight": weight} if weighted else {}
+        wrapped = hvd_dbs.tensorflow.DistributedGradientTape(tape, **options)
+        return gradients_of(weighted)[0], wrapped.gradient(loss, kept)
+
+    kept = [keras.Variable(variable) for variable in variables]
+    for run in (gradients_of, tf.function(gradients_of), of_keras, tf.function(of_keras)):
         local, means = run(weighted=True)
         assert means[2] is None
         for one, mean in zip(local[:2], means[:2], strict=True):

@@ -116,6 +116,10 @@ def test_batch_reads_where_offered():
         ([np.zeros(2), np.zeros(3)], r"item 1 has float64 of shape \(3,\)"),
         ([(1, 2), (1,)], "item 1 is nested differently"),
         (["text", 3], "item 1 has object"),
+        (
+            [(1, {"a": 2}), (1, {"a": None})],
+            r"item 1 has None at \[1\]\['a'\] where item 0 has int",
+        ),
     ],
 )
 def test_items_that_do_not_look_like_the_first(items, text):
@@ -130,6 +134,9 @@ def test_items_that_do_not_look_like_the_first(items, text):
         (iter([1]), {}, TypeError, "without __len__ and __getitem__"),
         ([1], {"num_threads": 0}, ValueError, "num_threads=0"),
         ([()], {}, ValueError, r"item 0 is \(\)"),
+        ([(1, {"a": None})], {}, ValueError, r"item 0 has None at \[1\]\['a'\]; expected numbers"),
+        ([{"a": set}], {}, ValueError, r"item 0 has the type <class 'set'> at \['a'\]"),
+        ([None], {}, ValueError, "item 0 has None; expected numbers"),
         ([1], {"batched": True}, ValueError, "value 1 in it"),
         ([(np.zeros(2), np.zeros(3))], {"batched": True}, ValueError, r"\[2, 3\] samples"),
     ],
@@ -137,6 +144,50 @@ def test_items_that_do_not_look_like_the_first(items, text):
 def test_sources_that_cannot_be_read(source, options, error, text):
     with pytest.raises(error, match=text):
         assert RandomAccess(source, **options).num_samples
+
+
+class Failing:
+    """Three items, of which one cannot be read."""
+
+    def __init__(self, error, failing=2):
+        self.error, self.failing = error, failing
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, number):
+        if number == self.failing:
+            raise self.error
+        return number
+
+
+class FailingInMany(Failing):
+    def __getitems__(self, numbers):
+        return [self[number] for number in numbers]
+
+
+class TooFew(Failing):
+    def __getitems__(self, numbers):
+        return numbers[1:]
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (Failing(KeyError("gone")), "item 2 cannot be read: __getitem__ raised KeyError: 'gone'"),
+        (Failing(StopIteration()), "item 2 cannot be read: __getitem__ raised StopIteration"),
+        (FailingInMany(OSError("no disk")), "items 1, 2 cannot be read: __getitems__ raised OSErr"),
+        (TooFew(None), "TooFew was asked for 2 items and returned 1"),
+    ],
+)
+def test_an_item_that_cannot_be_read_is_named(source, text):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        read(RandomAccess(source), [1, 2])
+
+
+def test_item_0_that_cannot_be_read_is_named():
+    with pytest.raises(ValueError, match="item 0 cannot be read: __getitem__ raised OSError"):
+        assert RandomAccess(Failing(OSError("no disk"), failing=0)).num_samples
 
 
 def test_items_of_different_sizes():

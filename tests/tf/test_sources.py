@@ -149,6 +149,8 @@ def test_evaluation(kind, some, num_samples):
         ((number for number in range(3)), "is a generator, .* hvd.data.Stream"),
         (lambda: range(3), "is a function, .* hvd.data.Stream"),
         (None, "is None; expected arrays"),
+        ((np.ones(2), tf.ragged.constant([[1], []])), "a RaggedTensor; .* hvd.data.Stream"),
+        ({"x": tf.sparse.eye(3)}, "has a SparseTensor; .*tf.sparse.to_dense"),
     ],
 )
 def test_what_is_no_source_is_told_which_one_reads_it(source, instead):
@@ -156,32 +158,98 @@ def test_what_is_no_source_is_told_which_one_reads_it(source, instead):
         as_source(source, 4)
 
 
-@pytest.mark.parametrize(
-    ("behind", "moves"),
-    [
-        (lambda data: data, []),
-        (lambda data: data.map(lambda x: x + 1, num_parallel_calls=2).prefetch(2), []),
-        (lambda data: data.shuffle(4), ["shuffle"]),
-        (lambda data: data.map(lambda x: x).cache().prefetch(1), ["cache"]),
-        (lambda data: data.unbatch().batch(2), ["batch", "unbatch"]),
-        (lambda data: data.unbatch().batch(2, num_parallel_calls=2), ["batch", "unbatch"]),
-        (lambda data: data.padded_batch(2), ["padded_batch"]),
-        (lambda data: data.rebatch(2), ["rebatch"]),
-        (lambda data: data.filter(lambda x: True), ["filter"]),
-        (lambda data: data.skip(1), ["skip"]),
-        (lambda data: data.shard(2, 0), ["shard"]),
-        (lambda data: data.concatenate(data), ["concatenate"]),
-        (lambda data: data.ignore_errors(), ["ignore_errors"]),
-        (
-            lambda data: data.group_by_window(
-                lambda _: tf.constant(0, tf.int64), lambda _, group: group, window_size=2
-            ),
-            ["group_by_window"],
-        ),
-        (lambda data: tf.data.Dataset.zip(tf.data.Dataset.range(9).shuffle(3), data), []),
-    ],
-)
-def test_what_moves_samples_to_other_batches_is_seen(behind, moves):
-    ours = make_dataset(Arrays(np.arange(8.0)), IndexStage(8, seed=None, rank=0, batch_sizes=(4,)))
-    assert moves_of(behind(ours)) == moves
+def one(*batch):
+    return tf.data.Dataset.from_tensors(batch[0])
+
+
+FIRST = tf.constant(0, tf.int64)
+NO_MOVE = {
+    "apply": lambda data: data.apply(tf.data.experimental.assert_cardinality(2)),
+    "enumerate": lambda data: data.enumerate(),
+    "map": lambda data: data.map(lambda x: x + 1, num_parallel_calls=2).prefetch(2),
+    "prefetch": lambda data: data.map(lambda x: x + 1).prefetch(2),
+    "repeat": lambda data: data.repeat(),
+    "take": lambda data: data.take(1),
+    "with_options": lambda data: data.with_options(tf.data.Options()),
+    "zip": lambda data: tf.data.Dataset.zip(tf.data.Dataset.range(9).shuffle(3), data),
+}
+MOVES = {
+    "batch": lambda data: data.unbatch().batch(2, num_parallel_calls=2),
+    "bucket_by_sequence_length": lambda data: data.bucket_by_sequence_length(
+        tf.size, [3], [1, 1], no_padding=True
+    ),
+    "cache": lambda data: data.map(lambda x: x).cache().prefetch(1),
+    "choose_from_datasets": lambda data: tf.data.Dataset.choose_from_datasets(
+        [data], tf.data.Dataset.from_tensors(FIRST)
+    ),
+    "concatenate": lambda data: data.concatenate(data),
+    "filter": lambda data: data.filter(lambda x: True),
+    "flat_map": lambda data: data.flat_map(one),
+    "group_by_window": lambda data: data.group_by_window(
+        lambda _: FIRST, lambda _, group: group, window_size=2
+    ),
+    "ignore_errors": lambda data: data.ignore_errors(),
+    "interleave": lambda data: data.interleave(one, num_parallel_calls=2),
+    "padded_batch": lambda data: data.padded_batch(2),
+    "ragged_batch": lambda data: data.ragged_batch(2),
+    "rebatch": lambda data: data.rebatch(2),
+    "rejection_resample": lambda data: data.rejection_resample(lambda x: 0, [1.0]),
+    "sample_from_datasets": lambda data: tf.data.Dataset.sample_from_datasets([data, data]),
+    "scan": lambda data: data.scan(0, lambda state, x: (state, x)),
+    "shard": lambda data: data.shard(2, 0),
+    "shuffle": lambda data: data.shuffle(4),
+    "skip": lambda data: data.skip(1),
+    "snapshot": lambda data: data.snapshot(tempfile.mkdtemp(dir=FOLDER.name)),
+    "sparse_batch": lambda data: data.sparse_batch(2, [9]),
+    "take_while": lambda data: data.take_while(lambda x: True),
+    "unbatch": lambda data: data.unbatch(),
+    "unique": lambda data: data.unique(),
+    "window": lambda data: data.window(1),
+}
+NOT_BEHIND = {
+    *("counter", "from_generator", "from_tensor_slices", "from_tensors", "list_files", "load"),
+    *("random", "range"),  # Made of no other data set.
+    *("as_numpy_iterator", "cardinality", "element_spec", "fingerprint", "get_single_element"),
+    *("options", "reduce", "save"),  # No data sets.
+}
+OF_SEVERAL = "sample_from_datasets or choose_from_datasets"
+NAMED_OTHERWISE = {
+    "bucket_by_sequence_length": "group_by_window",
+    "choose_from_datasets": OF_SEVERAL,
+    "rejection_resample": OF_SEVERAL,
+    "sample_from_datasets": OF_SEVERAL,
+}
+
+
+def ours():
+    stage = IndexStage(8, seed=None, rank=0, batch_sizes=(4,))
+    return make_dataset(Arrays(np.arange(8)), stage)
+
+
+def test_what_every_method_of_a_dataset_does_to_batches_is_known():
+    public = {name for name in dir(tf.data.Dataset) if not name.startswith("_")}
+    assert public == {*NO_MOVE, *MOVES, *NOT_BEHIND}
+
+
+@pytest.mark.parametrize("method", NO_MOVE)
+def test_what_leaves_samples_in_their_batches_may_follow(method):
+    assert moves_of(NO_MOVE[method](ours())) == []
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_what_moves_samples_to_other_batches_is_seen(method):
+    behind = MOVES[method]
+    assert NAMED_OTHERWISE.get(method, method) in moves_of(behind(ours()))
     assert moves_of(behind(tf.data.Dataset.range(8).batch(2))) == []
+
+
+def test_moves_are_named_from_the_last_to_the_first():
+    assert moves_of(ours().unbatch().map(lambda x: x).batch(2)) == ["batch", "unbatch"]
+
+
+def test_batches_in_any_order_are_seen():
+    any_order = ours().map(lambda x: x, num_parallel_calls=2, deterministic=False)
+    assert moves_of(any_order.prefetch(1)) == ["nondeterministic map"]
+    options = tf.data.Options()
+    options.deterministic = False
+    assert moves_of(ours().with_options(options).map(one)) == ["nondeterministic with_options"]

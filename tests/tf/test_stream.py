@@ -49,12 +49,13 @@ def test_a_stream_of_unknown_length():
     assert np.concatenate(list(make_dataset(source, stage))).tolist() == list(range(0, 20, 2))
     for num_samples, stream in ((12, filtered), (13, filtered), (12, filtered.take(8))):
         too_short = as_source(Stream(stream, num_samples=num_samples), 4)
-        stage = IndexStage(num_samples, seed=None, rank=0, batch_sizes=(4,))
-        with pytest.raises(tf.errors.OpError, match="expected to contain"):
-            list(make_dataset(too_short, stage))
-    evaluation = EvaluationStage(num_samples, lambda: 0, lambda: (4,), Evaluation())
-    with pytest.raises(tf.errors.OpError, match="expected to contain"):
-        list(make_dataset(too_short, evaluation))
+        has = 8 if stream is not filtered else 10
+        said = f"The stream has {has} samples, num_samples={num_samples} was given"
+        evaluation = EvaluationStage(num_samples, lambda: 0, lambda: (4,), Evaluation())
+        training = [IndexStage(num_samples, None, rank, (1, 3)) for rank in (0, 1)]
+        for stage in (*training, evaluation):
+            with pytest.raises(tf.errors.OpError, match=said):
+                list(make_dataset(too_short, stage))
 
 
 def test_an_epoch_is_taken_up_in_its_midst():

@@ -228,3 +228,5 @@ def test_a_file_that_cannot_be_written_is_an_error_before_the_training(tmp_path)
     Journal(written(tmp_path / "run.jsonl", JOB, a_round())).check()
     with pytest.raises(TypeError, match=r"journal=True; expected the path of a file"):
         Journal(True)
+    with pytest.raises(ValueError, match=r"journal='' is empty; expected the path of a file"):
+        Journal("")
