@@ -30,7 +30,7 @@ def masked_crc32c(data: bytes) -> int:
 
     Example:
         >>> hex(masked_crc32c(b"123456789"))
-        '0xc78ae6ad'
+        '0xc78ab0e5'
     """
     state = _shift(0xFFFFFFFF, len(data)) ^ _reduce(np.frombuffer(data, dtype=np.uint8))
     crc = ~state & 0xFFFFFFFF
