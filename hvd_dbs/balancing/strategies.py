@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from hvd_dbs.balancing.identity import identity_of
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
@@ -65,8 +66,8 @@ class Strategy:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for equal strategies in two processes."""
-        parts = (type(self.model).__name__, type(self.solver).__name__)
+        """What is the same for equal strategies in two processes, and for no others."""
+        parts = (identity_of(self.model), identity_of(self.solver))
         return (self.name, self.ratios, self.every, *parts)
 
     def start_shares(self, size: int) -> tuple[float, ...]:
