@@ -225,7 +225,7 @@ class Controller:
 
     def _due(self, wish: int | None) -> int | None:
         """Steps until the next decision; None where an epoch's end, or nothing, brings it."""
-        if self.strategy.every in ("automatic", "continuous"):
+        if self.strategy.every == "automatic":
             return FIRST_ROUND_STEPS if wish is None else wish
         return self.strategy.every if isinstance(self.strategy.every, int) else None
 

@@ -137,8 +137,8 @@ class Decision:
         reason: What was seen and what is expected, one line.
         predicted_seconds: Predicted step time of the plan before and of this one; NaN if unknown.
         warning: Whether something is wrong that the user should know of.
-        steps_to_next: Steps until the next decision, where the strategy's cadence is
-            "automatic" or "continuous"; None where it is fixed.
+        steps_to_next: Steps until the next decision, where the strategy's cadence is "automatic";
+            None where it is fixed.
     """
 
     plan: Plan

@@ -103,14 +103,14 @@ def test_load_changes_nothing_unless_all_fits():
 
 
 @pytest.mark.parametrize(
-    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 2), ("continuous", 2), (None, None)]
+    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 2), (None, None)]
 )
 def test_steps_to_the_next_decision(every, due):
     controller = controller_of(strategies.resolve("dbs", every))
     assert controller.steps_to_next == due
     assert controller.decide(observe(controller, [0.1, 0.2])).steps_to_next == due
     controller.adopt(Plan((48, 48)), steps_to_next=11)
-    assert controller.steps_to_next == (11 if every in ("automatic", "continuous") else due)
+    assert controller.steps_to_next == (11 if every == "automatic" else due)
 
 
 class TestStrategies:
@@ -133,7 +133,7 @@ class TestStrategies:
         with pytest.raises(TypeError, match="preset's name"):
             strategies.resolve(7)
 
-    @pytest.mark.parametrize("every", ["step", 0, -3, 1.5, True])
+    @pytest.mark.parametrize("every", ["step", "continuous", 0, -3, 1.5, True])
     def test_impossible_cadence(self, every):
         with pytest.raises(ValueError, match="every="):
             strategies.resolve("dbs", every)
