@@ -15,6 +15,9 @@ from hvd_dbs.balancing.bounds import Bounds
 DECISION_SECONDS = 0.001
 """What a decision costs all ranks, where nobody has measured it."""
 
+FIRST_ROUND_STEPS = 2
+"""Steps of the first round where decisions say when the next one is due."""
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,8 +119,8 @@ def _read_fully(descriptor: int, count: int, offset: int) -> Iterator[bytes]:
         count, offset = count - len(part), offset + len(part)
 
 
-def _found(offsets: Iterable[int]) -> NDArray[np.int64]:
-    return np.array(list(offsets), dtype=np.int64)
+def _found(offsets: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(offsets, dtype=np.int64)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -105,10 +105,8 @@ def preset(name: str, conditions: Conditions) -> Strategy:
 
 def preset_names() -> tuple[str, ...]:
     """The presets that can be simulated: those of the package, and "static"."""
-    names = list(strategies.PRESETS)
-    if "static" not in names:
-        names.insert(1, "static")
-    return tuple(names)
+    first, *others = strategies.PRESETS
+    return (first, "static", *others)
 
 
 class _Driver:

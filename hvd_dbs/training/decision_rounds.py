@@ -6,8 +6,8 @@ import logging
 from functools import partial
 
 from hvd_dbs.balancing import Controller, Measurement
-from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
+from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed, DecisionRound, Report
