@@ -1,7 +1,7 @@
 """Cold starts on saw-toothed curves: how far from the optimum each strategy ends, and at what cost.
 
-    python benchmarks/gpu_curves.py --curves FILE.csv    # device,batch_size,milliseconds
-    python benchmarks/gpu_curves.py                      # curves of its own
+    python -m benchmarks.gpu_curves --curves FILE.csv    # device,batch_size,milliseconds
+    python -m benchmarks.gpu_curves                      # curves of its own
 
 Each case is a set of devices and a global batch size. A job starts with the even split, each step
 is noisy, a decision falls every few steps. Reported is the step time by the true curves after the
@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.table_curves import TableCurves
 from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, Strategy, strategies
-from hvd_dbs.balancing.curves import TableCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.ideal import ideal_step_seconds
+from benchmarks.table_curves import TableCurves
 from hvd_dbs.balancing.bounds import Bounds
-from hvd_dbs.balancing.curves import TableCurves
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
 

@@ -9,6 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_SAMPLES = 2**31
+"""Samples of a step, at most: so many times a million ranks is exact in 64 bits, floats too."""
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -34,8 +37,10 @@ class Bounds:
                 f"min_batch_size has {len(self.minimum)} entries and max_batch_size "
                 f"{len(self.maximum)}; expected one per rank in both."
             )
-        if self.multiple_of < 1:
-            raise ValueError(f"multiple_of={self.multiple_of} must be at least 1.")
+        if not 1 <= self.multiple_of <= MOST_SAMPLES:
+            raise ValueError(
+                f"multiple_of={self.multiple_of} must be at least 1 and at most {MOST_SAMPLES}."
+            )
         for rank, (low, high) in enumerate(zip(self.minimum, self.maximum, strict=True)):
             if low < 0:
                 raise ValueError(f"min_batch_size={low} of rank {rank} must not be negative.")
@@ -77,9 +82,11 @@ class Bounds:
     @cached_property
     def _limits(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Fewest units, and most samples with a huge number for no limit."""
-        low = -(-np.asarray(self.minimum, dtype=np.int64) // self.multiple_of)
-        none = np.iinfo(np.int64).max
-        return low, np.asarray([none if m is None else m for m in self.maximum], dtype=np.int64)
+        none = 2 * MOST_SAMPLES
+        lows = [min(m, none) for m in self.minimum]
+        highs = [none if m is None else min(m, none) for m in self.maximum]
+        low = -(-np.asarray(lows, dtype=np.int64) // self.multiple_of)
+        return low, np.asarray(highs, dtype=np.int64)
 
     def in_units(self, total: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Bounds counted in units of `multiple_of`, shape `[size]` each; no limit is `total`."""
@@ -92,6 +99,11 @@ class Bounds:
             raise ValueError(
                 f"global_batch_size={total} must not be negative. Give the number of samples that "
                 f"all {self.size} ranks together process in a step."
+            )
+        if total > MOST_SAMPLES:
+            raise ValueError(
+                f"global_batch_size={total} is more than {MOST_SAMPLES} samples, the most that a "
+                f"step may have. Lower it."
             )
         if total % self.multiple_of:
             raise ValueError(

@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.bounds import Bounds
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.measurement import Measurement
-from hvd_dbs.balancing.plan import DECISION_SECONDS, Decision, Plan, Problem
+from hvd_dbs.balancing.plan import DECISION_SECONDS, FIRST_ROUND_STEPS, Decision, Plan, Problem
 from hvd_dbs.balancing.solvers.solver import SolverState
 from hvd_dbs.balancing.strategies import Strategy
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _LOGGER = logging.getLogger(__name__)
-
-FIRST_ROUND_STEPS = 2
-"""Steps of the first round where decisions say when the next one is due."""
 
 MOST_SPEED_RATIO = 1e5
 """Ranks of one job that seem to differ by more than this were not measured but miscounted."""
@@ -198,34 +195,24 @@ class Controller:
         except Exception as error:  # Whatever a solver meets, the plan is kept.
             return self._keep(f"the solver failed: {error!r}", warning=True)
         self._check(proposal.plan)
-        before = after = float(np.max(now))
-        if proposal.plan != self.plan:
-            after = float(np.max(curves.seconds(proposal.plan.samples)))
         self._solver_state = solver_state
-        if proposal.plan == self.plan:
-            seen = f"step {_milliseconds(before)}"
-            reason = f"kept: {proposal.reason or seen}"
-            return Decision(
-                self.plan,
-                False,
-                reason,
-                (before, after),
-                steps_to_next=proposal.steps_to_next,
+        changed = proposal.plan != self.plan
+        before = after = float(np.max(now))
+        reason = f"kept: {proposal.reason or f'step {_milliseconds(before)}'}"
+        if changed:
+            after = float(np.max(curves.seconds(proposal.plan.samples)))
+            reason = (
+                f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
+                f"rank {int(np.argmax(now))} was slowest"
             )
-        slowest = int(np.argmax(now))
-        reason = (
-            f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
-            f"rank {slowest} was slowest"
-        )
-        if proposal.reason:
-            reason = f"{reason}; {proposal.reason}"
-        return Decision(
-            proposal.plan, True, reason, (before, after), steps_to_next=proposal.steps_to_next
-        )
+            if proposal.reason:
+                reason = f"{reason}; {proposal.reason}"
+        seconds, due = (before, after), proposal.steps_to_next
+        return Decision(proposal.plan, changed, reason, seconds, steps_to_next=due)
 
     def _due(self, wish: int | None) -> int | None:
         """Steps until the next decision; None where an epoch's end, or nothing, brings it."""
-        if self.strategy.every in ("automatic", "continuous"):
+        if self.strategy.every == "automatic":
             return FIRST_ROUND_STEPS if wish is None else wish
         return self.strategy.every if isinstance(self.strategy.every, int) else None
 

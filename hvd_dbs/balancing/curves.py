@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +13,6 @@ ELASTICITY = 0.9
 """d log t / d log b where nothing else is known of a rank: a small part of its time is fixed."""
 
 _Curves = TypeVar("_Curves", bound="RowCurves")
-
-
-class TimeCurves(Protocol):
-    """What the time models of all ranks say: seconds against samples."""
-
-    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Busy seconds of each rank at its own batch size; shapes `[size]`."""
-        ...
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Which ranks' curves can be used, shape `[size]`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -52,9 +40,8 @@ class Grid:
         return np.clip(floor, self.low - 1, self.high).astype(np.int64)
 
 
-@runtime_checkable
 class Inverse(Protocol):
-    """Tells how much a rank finishes in a given time."""
+    """Tells how much each rank finishes in a given time."""
 
     def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
         """The most units of the grid that each rank finishes by the deadline.
@@ -73,22 +60,54 @@ class Inverse(Protocol):
         ...
 
 
-@runtime_checkable
-class Narrowable(Protocol):
-    """Has an inverse that is much cheaper between two deadlines that are not far apart."""
+class TimeCurves(Inverse, Protocol):
+    """What the time models of all ranks say: seconds against samples."""
+
+    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Busy seconds of each rank at its own batch size; shapes `[size]`."""
+        ...
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which ranks' curves can be used, shape `[size]`."""
+        ...
+
+    def take(self, rows: NDArray[np.intp]) -> TimeCurves:
+        """The curves of some rows."""
+        ...
 
     def narrow(self, low: float, high: float, grid: Grid) -> Inverse:
-        """The inverse for deadlines from `low` to `high` alone."""
+        """The inverse for deadlines from `low` to `high` alone, where that is cheaper."""
         ...
 
 
-class RowCurves:
-    """Base of curves that are a dataclass of arrays with one row per rank."""
+class RowCurves(ABC):
+    """Base of curves that are a dataclass of arrays with one row per rank.
+
+    The inverse takes them to be increasing; who knows a better one has its own.
+    """
+
+    @abstractmethod
+    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Busy seconds of each rank at its own batch size; shapes `[size]`."""
+
+    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
+        """The most units of the grid that each rank finishes by the deadline, by bisection."""
+        low, high = grid.low - 1, grid.high.copy()
+        while np.any(low < high):
+            middle = (low + high + 1) >> 1
+            meets = self.seconds(middle.astype(np.float64) * grid.multiple_of) <= deadline
+            low, high = np.where(meets, middle, low), np.where(meets, high, middle - 1)
+        return low
 
     def take(self: _Curves, rows: NDArray[np.intp]) -> _Curves:
         """The curves of some rows."""
         parts = {field.name: getattr(self, field.name)[rows] for field in fields(self)}  # type: ignore[arg-type]
         return replace(self, **parts)  # type: ignore[type-var]
+
+    def narrow(self: _Curves, low: float, high: float, grid: Grid) -> _Curves:
+        """The same curves: it would not be cheaper."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -151,36 +170,3 @@ class OverlapCurves(RowCurves):
     def take(self, rows: NDArray[np.intp]) -> OverlapCurves:
         """The curves of some rows."""
         return OverlapCurves(self.compute.take(rows), self.exposed.take(rows))
-
-
-@dataclass(frozen=True)
-class TableCurves(RowCurves):
-    """Curves known at each batch size, of any shape.
-
-    Attributes:
-        table: Seconds at 0, 1, ... samples, shape `[size, most + 1]`; NaN where that batch size
-            is not possible.
-    """
-
-    table: NDArray[np.float64]
-
-    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds of each rank at its own batch size; shapes `[size]`; NaN outside the table."""
-        columns = batch_sizes.astype(np.int64)
-        inside = (columns >= 0) & (columns < self.table.shape[1])
-        found = self.table[np.arange(len(columns)), np.where(inside, columns, 0)]
-        return np.where(inside, found, np.nan)
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        """Which ranks' curves can be used, shape `[size]`."""
-        return np.asarray(np.any(self.table > 0, axis=1))
-
-    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
-        """The most units of the grid that each rank finishes by the deadline, `[size]`."""
-        table = self.table[:, :: grid.multiple_of]
-        units = np.arange(table.shape[1])
-        allowed = (units >= grid.low[:, np.newaxis]) & (units <= grid.high[:, np.newaxis])
-        within = allowed & (table <= deadline)
-        last = table.shape[1] - 1 - np.argmax(within[:, ::-1], axis=1)
-        return np.where(np.any(within, axis=1), last, grid.low - 1)

@@ -15,6 +15,9 @@ from hvd_dbs.balancing.bounds import Bounds
 DECISION_SECONDS = 0.001
 """What a decision costs all ranks, where nobody has measured it."""
 
+FIRST_ROUND_STEPS = 2
+"""Steps of the first round where decisions say when the next one is due."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -137,8 +140,8 @@ class Decision:
         reason: What was seen and what is expected, one line.
         predicted_seconds: Predicted step time of the plan before and of this one; NaN if unknown.
         warning: Whether something is wrong that the user should know of.
-        steps_to_next: Steps until the next decision, where the strategy's cadence is
-            "automatic" or "continuous"; None where it is fixed.
+        steps_to_next: Steps until the next decision, where the strategy's cadence is "automatic";
+            None where it is fixed.
     """
 
     plan: Plan

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from hvd_dbs.balancing.identity import identity_of
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
@@ -22,9 +23,8 @@ from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
 Cadence = str | int | None
-"""When decisions fall: "epoch", a number of steps, "automatic" (each decision says when the next
-one is due, counted from where its plan holds), "continuous" (the same, counted from the decision:
-the next one may fall while a plan is on its way), or None for never."""
+"""When decisions fall: "epoch", a number of steps, "automatic" (each decision says after how many
+steps the next one is due, which may fall while a plan is on its way), or None for never."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Strategy:
         ratios: The split to start from, by rank; None starts even.
         model: Rank-local time model; None if nothing is ever decided.
         solver: Solver on rank 0, with its guards around it; None likewise.
-        every: "epoch", a number of steps, "automatic", "continuous", or None for never.
+        every: "epoch", a number of steps, "automatic", or None for never.
     """
 
     name: str
@@ -55,18 +55,17 @@ class Strategy:
             )
         whole = isinstance(self.every, int) and not isinstance(self.every, bool)
         if not (
-            self.every in (None, "epoch", "automatic", "continuous")
-            or (whole and int(self.every or 0) >= 1)
+            self.every in (None, "epoch", "automatic") or (whole and int(self.every or 0) >= 1)
         ):
             raise ValueError(
                 f'every={self.every!r} must be "epoch", a number of steps from 1 on, "automatic", '
-                f'"continuous", or None for the strategy\'s own.'
+                f"or None for the strategy's own."
             )
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for equal strategies in two processes."""
-        parts = (type(self.model).__name__, type(self.solver).__name__)
+        """What is the same for equal strategies in two processes, and for no others."""
+        parts = (identity_of(self.model), identity_of(self.solver))
         return (self.name, self.ratios, self.every, *parts)
 
     def start_shares(self, size: int) -> tuple[float, ...]:
@@ -161,7 +160,7 @@ def adaptive() -> Strategy:
         by Yao, Liu, Gao, "Load Balanced Batching", 2023.
     """
     solver = WorthAsking(WorthTheSwitch())
-    return Strategy("adaptive", model=VisitedPoints(), solver=solver, every="continuous")
+    return Strategy("adaptive", model=VisitedPoints(), solver=solver, every="automatic")
 
 
 PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.curves import ELASTICITY
-from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves, pick
+from hvd_dbs.balancing.curves import ELASTICITY, Grid
+from hvd_dbs.balancing.piecewise_curves import NarrowCurves, PiecewiseCurves, pick
 
 _FLAT = 1e-30
 _LEAST_ELASTICITY = 0.2
@@ -102,6 +102,18 @@ class VisitedCurves:
     def usual_log_seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log of the seconds of ranks that nothing disturbs; for no samples, of one; `[size]`."""
         return np.asarray(self.usual + ELASTICITY * np.log(np.maximum(batch_sizes, 1.0)))
+
+    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
+        """The most units of the grid that each rank finishes by the deadline, `[size]`."""
+        return self.expected().units_within(deadline, grid)
+
+    def take(self, rows: NDArray[np.intp]) -> PiecewiseCurves:
+        """The curves of some rows, as expected."""
+        return self.expected().take(rows)
+
+    def narrow(self, low: float, high: float, grid: Grid) -> NarrowCurves:
+        """The inverse for deadlines from `low` to `high` alone."""
+        return self.expected().narrow(low, high, grid)
 
     def guarded(
         self, batch_sizes: NDArray[np.float64], slowed: NDArray[np.float64]

@@ -16,8 +16,12 @@ class InputError(click.ClickException):
 
 @contextmanager
 def input_errors() -> Iterator[None]:
-    """Turns a ValueError into an `InputError` with the same message."""
+    """Turns a ValueError into an `InputError` with the same message; likewise what is too large."""
     try:
         yield
     except ValueError as error:
         raise InputError(str(error)) from error
+    except (MemoryError, OverflowError) as error:
+        raise InputError(
+            f"what was asked for is too large for this machine ({error}). Give smaller numbers."
+        ) from error

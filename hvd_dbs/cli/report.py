@@ -9,6 +9,7 @@ import click
 from hvd_dbs.cli.input_error import InputError, input_errors
 from hvd_dbs.cli.report_picture import draw
 from hvd_dbs.cli.report_text import text_of
+from hvd_dbs.cli.standard_output import say
 from hvd_dbs.cluster.journal import read_journal
 
 
@@ -41,7 +42,7 @@ def command(journal: Path, part: int | None, with_all: bool, picture: Path | Non
                 draw(chosen, picture)
             except (OSError, RuntimeError) as error:
                 raise InputError(f"--picture {picture}: {error}") from error
-    click.echo(f"{journal.name}, part {number} of {len(parts)}: {text_of(chosen, with_all)}")
+    say(f"{journal.name}, part {number} of {len(parts)}: {text_of(chosen, with_all)}")
     if num_damaged:
         lines = "line was" if num_damaged == 1 else "lines were"
         click.echo(f"{num_damaged} damaged {lines} left out.", err=True)

@@ -9,6 +9,7 @@ import click
 from hvd_dbs.cli import simulate_curves, simulate_prediction, simulate_scenario, simulate_suite
 from hvd_dbs.cli.input_error import InputError, input_errors
 from hvd_dbs.cli.simulate_request import Request
+from hvd_dbs.cli.standard_output import say
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
@@ -68,4 +69,4 @@ def command(suite: bool, prediction: bool, **given: object) -> None:
             text = simulate_scenario.run(request)
         else:
             raise InputError("nothing to simulate. Give a SCENARIO, --curves FILE or --suite.")
-    click.echo(text)
+    say(text)

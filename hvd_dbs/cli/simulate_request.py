@@ -8,6 +8,7 @@ from typing import Any
 
 from hvd_dbs.balancing import Strategy
 from hvd_dbs.simulator.conditions import Conditions
+from hvd_dbs.simulator.rank_groups import MOST_RANKS
 from hvd_dbs.simulator.result_file import write_json
 from hvd_dbs.simulator.simulation import preset, preset_names
 
@@ -65,8 +66,8 @@ class Request:
                 raise ValueError(f"{option} {path}: there is no folder {path.parent}. Make it.")
         return cls(
             names=known if "all" in names else tuple(dict.fromkeys(names)),
-            sizes=ranks and tuple(_whole("--ranks", size, 4) for size in ranks.split(",")),
-            classes=classes and tuple(name.strip() for name in classes.split(",")),
+            sizes=None if ranks is None else tuple(_size(text) for text in ranks.split(",")),
+            classes=None if classes is None else tuple(map(str.strip, classes.split(","))),
             every=every,
             **given,
         )
@@ -91,11 +92,19 @@ class Request:
                 raise ValueError(f"--json {self.json_path}: {error}.") from error
 
 
+def _size(text: str) -> int:
+    size = _whole("--ranks", text, 4)
+    if size > MOST_RANKS:
+        raise ValueError(f"--ranks {text}; expected at most {MOST_RANKS}.")
+    return size
+
+
 def _whole(option: str, text: str, least: int, others: str = "") -> int:
     try:
         value = int(text)
     except ValueError:
         value = least - 1
     if value < least:
-        raise ValueError(f"{option} {text}; expected a whole number from {least} on{others}.")
+        given = text or '""'
+        raise ValueError(f"{option} {given}; expected a whole number from {least} on{others}.")
     return value

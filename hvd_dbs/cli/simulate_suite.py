@@ -32,7 +32,8 @@ def run(request: Request) -> str:
     for name in classes:
         if name not in SCENARIO_CLASSES:
             known = ", ".join(SCENARIO_CLASSES)
-            raise ValueError(f"--classes {name}; expected some of {known}.")
+            given = name or '""'
+            raise ValueError(f"--classes {given}; expected some of {known}.")
     names = request.names or preset_names()
     cases = list(itertools.product(classes, sizes))
     results: dict[Case, list[dict[str, Any]]] = {}

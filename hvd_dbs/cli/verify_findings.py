@@ -10,6 +10,7 @@ import numpy as np
 
 from hvd_dbs.cli.verify_problem import Step, VerifyProblem
 from hvd_dbs.cli.wording import counted
+from hvd_dbs.cluster.rank_names import name_ranks
 
 ALLOWED = 1e-5
 """Largest difference that rounding may leave in weights of about 0.1 and in a loss of about 1.
@@ -123,7 +124,7 @@ def training_findings(
     text = f"an average that does not weigh by samples would make a difference of {control:.2g}"
     text += "" if is_told else f", expected {_TELLING:.2g} at least: nothing is proved"
     others = [rank for rank, one in enumerate(reports) if one.digest != reports[0].digest]
-    differ = [f"ranks {others[:8]} have other ones than rank 0"] if others else []
+    differ = [f"{name_ranks(others)}: other ones than on rank 0"] if others else []
     num_idle = sum(not numbers for ranks in seen.values() for _, numbers in ranks)
     traces = [] if num_idle else ["no rank was without samples"]
     if not np.isfinite(weights):

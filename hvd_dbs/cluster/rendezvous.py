@@ -24,6 +24,7 @@ import horovod.tensorflow as hvd
 
 from hvd_dbs.cluster.collective import is_elastic
 from hvd_dbs.cluster.last_words import name_failures
+from hvd_dbs.cluster.rank_names import name_ranks
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -194,8 +195,8 @@ class _Meeting:
                 return True
             if silent or (missing and now - begin > self._patience):
                 _LOGGER.warning(
-                    "ranks %s of %d do not answer; asking the launcher for other ones.",
-                    silent or missing,
+                    "no answer from %s (of %d); asking the launcher for other ones.",
+                    name_ranks(silent or missing),
                     self._slot.size,
                 )
                 _put("answer", "again")

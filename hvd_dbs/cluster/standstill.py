@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hvd_dbs.cluster.rank_names import name_ranks
+
 WAITING = "waiting for others"
 ENDED = "not training any more"
 
@@ -146,7 +148,8 @@ class Standstill:
                 f"It has been silent for {now - known.seen:.0f} s: frozen, dead or out of reach. "
                 f"Before, it was {sign.doing}."
             )
-        others = f" {_ranks(waiting)} for it." if waiting else ""
+        wait = "waits" if len(waiting) == 1 else "wait"
+        others = f" {name_ranks(waiting).capitalize()} {wait} for it." if waiting else ""
         text = (
             f"{_name(sign)} has made no progress for {seconds:.0f} s. "
             f"Last finished step: {sign.last_step}. {doing}{others}"
@@ -189,10 +192,3 @@ class Standstill:
 
 def _name(sign: SignOfLife) -> str:
     return f"rank {sign.rank} ({sign.place})"
-
-
-def _ranks(ranks: list[int], most: int = 8) -> str:
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]} waits"
-    shown = ", ".join(str(rank) for rank in ranks[:most])
-    return f"Ranks {shown}{', ...' if len(ranks) > most else ''} wait"

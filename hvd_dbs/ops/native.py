@@ -174,7 +174,8 @@ def _agree(process_set: hvd.ProcessSet, ranks: tuple[int, ...]) -> NativeLibrary
     lacking = [rank for rank, (has, _, _) in zip(ranks, flags, strict=True) if not has]
     if not lacking:
         return mine
-    named = f"rank {', '.join(str(rank) for rank in lacking[:8])}"
+    named = f"rank{'s' * (len(lacking) > 1)} {', '.join(str(rank) for rank in lacking[:8])}"
+    named += ", ..." if len(lacking) > 8 else ""
     why = reason_for_absence()
     if any(insists for _, insists, _ in flags):
         raise RuntimeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ def masked_crc32c(data: bytes) -> int:
 
     Example:
         >>> hex(masked_crc32c(b"123456789"))
-        '0xc78ae6ad'
+        '0xc78ab0e5'
     """
     state = _shift(0xFFFFFFFF, len(data)) ^ _reduce(np.frombuffer(data, dtype=np.uint8))
     crc = ~state & 0xFFFFFFFF
@@ -119,8 +119,8 @@ def _read_fully(descriptor: int, count: int, offset: int) -> Iterator[bytes]:
         count, offset = count - len(part), offset + len(part)
 
 
-def _found(offsets: Iterable[int]) -> NDArray[np.int64]:
-    return np.array(list(offsets), dtype=np.int64)
+def _found(offsets: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(offsets, dtype=np.int64)
 
 
 @functools.lru_cache(maxsize=4096)

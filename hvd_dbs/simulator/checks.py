@@ -33,6 +33,11 @@ def require_fraction(name: str, value: float) -> None:
     require(name, value, 0 <= value <= 1, "a number from 0 to 1")
 
 
+def require_count(name: str, value: int, most: int) -> None:
+    """Raises ValueError unless the value is from 1 to `most`."""
+    require(name, value, 1 <= value <= most, f"a whole number from 1 to {most}")
+
+
 def require_at_least(name: str, value: int, least: int) -> None:
     """Raises ValueError unless the value is at least `least`."""
     require(name, value, value >= least, f"a whole number from {least} on")

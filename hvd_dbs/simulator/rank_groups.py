@@ -9,10 +9,14 @@ from types import MappingProxyType
 from hvd_dbs.simulator.checks import (
     require,
     require_at_least,
+    require_count,
     require_fraction,
     require_not_negative,
     require_positive,
 )
+
+MOST_RANKS = 2**20
+"""Ranks of a scenario, at most: more would need more memory than there is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class RankGroup:
     max_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        require_at_least("count", self.count, 1)
+        require_count("count", self.count, MOST_RANKS)
         require_not_negative("spread", self.spread)
         require_fraction("forward_fraction", self.forward_fraction)
         if self.forward_fixed_fraction is not None:

@@ -53,13 +53,20 @@ def run_data(run: Run, figures: Figures, with_steps: bool) -> dict[str, Any]:
 def write_json(path: Path, kind: str, entries: Sequence[Mapping[str, Any]]) -> None:
     """Writes `{"format": 1, kind: entries}`: to a temporary file, which is then renamed.
 
+    A link stays one: the file that it leads to is replaced. What is no regular file, such as a
+    pipe or a device, is written into.
+
     Raises:
         OSError: If the file cannot be written.
     """
+    text = json.dumps({"format": FORMAT, kind: list(entries)}, indent=1, allow_nan=False) + "\n"
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        text = json.dumps({"format": FORMAT, kind: list(entries)}, indent=1, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

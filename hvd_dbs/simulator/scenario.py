@@ -12,6 +12,7 @@ from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.simulator.checks import (
     require,
     require_at_least,
+    require_count,
     require_fraction,
     require_not_negative,
     require_positive,
@@ -19,11 +20,14 @@ from hvd_dbs.simulator.checks import (
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
-from hvd_dbs.simulator.rank_groups import MeasuredRanks, RankGroup
+from hvd_dbs.simulator.rank_groups import MOST_RANKS, MeasuredRanks, RankGroup
 
 STEPS_AHEAD = 1 + LEAST
 """What a running job does: a round takes a step, and the data pipeline has prepared more; as few as
 this, unless training has waited for data."""
+
+MOST_STEPS = 10**7
+"""Steps of a scenario, at most: all of them are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +123,9 @@ class Scenario:
     measured: Mapping[tuple[str | None, str], MeasuredCurve] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("global_batch_size", "steps", "steps_per_epoch", "min_batch_size"):
+        for name in ("global_batch_size", "steps_per_epoch", "min_batch_size"):
             require_at_least(name, getattr(self, name), 1)
+        require_count("steps", self.steps, MOST_STEPS)
         require_at_least("multiple_of", self.multiple_of, 1)
         if self.max_batch_size is not None:
             require_at_least("max_batch_size", self.max_batch_size, 1)
@@ -130,6 +135,7 @@ class Scenario:
         require_not_negative("background_ms", self.background_ms)
         require_not_negative("switch_ms", self.switch_ms)
         require("ranks", self.ranks, len(self.ranks) > 0, "at least one group of ranks")
+        require_count("count of all ranks", self.size, MOST_RANKS)
         if self.ratios is not None:
             expected = f"one positive number for each of the {self.size} ranks"
             positive = all(0 < ratio < float("inf") for ratio in self.ratios)

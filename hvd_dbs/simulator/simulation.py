@@ -105,10 +105,8 @@ def preset(name: str, conditions: Conditions) -> Strategy:
 
 def preset_names() -> tuple[str, ...]:
     """The presets that can be simulated: those of the package, and "static"."""
-    names = list(strategies.PRESETS)
-    if "static" not in names:
-        names.insert(1, "static")
-    return tuple(names)
+    first, *others = strategies.PRESETS
+    return (first, "static", *others)
 
 
 class _Driver:
@@ -189,7 +187,7 @@ class _Driver:
 
     @property
     def _leaves_cadence(self) -> bool:
-        return self._strategy.every in ("automatic", "continuous")
+        return self._strategy.every == "automatic"
 
     def _round_from(self, step: int) -> tuple[int, int]:
         """Where the round that begins with this step ends, and where ranks first look for news."""
@@ -234,19 +232,16 @@ class _Driver:
         self._num_decisions += 1
         if decision.warning:
             self._warnings[decision.reason] = None
-        begin = step
         if decision.changed:
             to_epoch_end = -step % scenario.steps_per_epoch
             first = step + min(scenario.steps_ahead, to_epoch_end)
             while self._planned and self._planned[-1].step >= first:
                 self._planned.pop()  # A later decision's plan takes the place of this one.
             self._planned.append(self._plan(first, decision.reason))
-            if self._strategy.every == "automatic":
-                begin = first  # The round that judges the new plan begins with it.
-        end, watch_start = self._round_from(begin)
+        end, watch_start = self._round_from(step)
         if had_news and not decision.changed:
             # A pause, or what needs to be seen twice to be believed.
-            end = min(end, scenario.after_measured(begin, STEPS_WATCHED))
+            end = min(end, scenario.after_measured(step, STEPS_WATCHED))
         return end, watch_start
 
     def _plan(self, step: int, reason: str, resized: bool = False) -> PlanChange:

@@ -6,8 +6,8 @@ import logging
 from functools import partial
 
 from hvd_dbs.balancing import Controller, Measurement
-from hvd_dbs.balancing.controller import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
+from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed, DecisionRound, Report
@@ -64,7 +64,7 @@ class DecisionRounds:
     @property
     def leaves_cadence(self) -> bool:
         """Whether the strategy leaves it to the job when the next round is due, and heeds news."""
-        return self._controller.strategy.every in ("automatic", "continuous")
+        return self._controller.strategy.every == "automatic"
 
     @property
     def are_under_way(self) -> bool:
@@ -135,15 +135,6 @@ class DecisionRounds:
     def abandon(self) -> None:
         """Forgets what is under way, with ranks that are no more."""
         self._under_way, self._is_news = None, False
-
-    def wait_for_plan(self, num_steps: int) -> None:
-        """A plan holds that many steps from here.
-
-        An "automatic" cadence counts from its second step on: in its first, kernels tune
-        themselves.
-        """
-        if self._controller.strategy.every == "automatic":
-            self._steps_in_round = -num_steps - 1
 
     @property
     def _is_watching(self) -> bool:

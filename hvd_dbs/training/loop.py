@@ -284,5 +284,4 @@ class TrainingLoop:
             first = self.position.stage.publish(batch_sizes)
             if first < self.position.num_steps_in_epoch:
                 self._shares.change(first, batch_sizes)
-            self._rounds.wait_for_plan(first - self.position.steps_done)
         self.log.tell(agreed, self.position.epoch, self.position.steps_done)

@@ -52,8 +52,10 @@ def as_tests(
         results, output = _run(modules, tuple(only), ranks, tuple(environment))
         if check not in results:
             pytest.fail(f"the job ended before {check}:\n{output[-6000:]}", pytrace=False)
-        if results[check]:
-            pytest.fail(results[check], pytrace=False)
+        if results[check]["failure"]:
+            pytest.fail(results[check]["failure"], pytrace=False)
+        if results[check]["skipped"]:
+            pytest.skip(results[check]["skipped"])
 
     return test_check
 
@@ -64,15 +66,15 @@ def _run(
     only: tuple[str, ...],
     num_ranks: int,
     environment: tuple[tuple[str, str], ...],
-) -> tuple[dict[str, str], str]:
-    """Failures by check (empty text: passed), and the job's output."""
+) -> tuple[dict[str, dict[str, str]], str]:
+    """Failure and reason to skip by check (empty texts: passed), and the job's output."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.jsonl"
         report.touch()
         command = mpirun(num_ranks, python("-m", "tests.mpi.checks", *modules, *only, str(report)))
         job = run_job(command, timeout=_TIMEOUT, environment=dict(environment))
         lines = [json.loads(line) for line in report.read_text().splitlines()]
-    return {line["check"]: line["failure"] for line in lines}, job.output
+    return {line["check"]: line for line in lines}, job.output
 
 
 def _main(names: Sequence[str], report: Path) -> None:
@@ -91,11 +93,11 @@ def _main(names: Sequence[str], report: Path) -> None:
     if only:
         checks = {name: checks[name] for name in only}
     for name, check in checks.items():
-        failure = ""
+        failure = skipped = ""
         try:
             check()
-        except pytest.skip.Exception:
-            pass
+        except pytest.skip.Exception as skip:
+            skipped = str(skip)
         except BaseException:
             failure = traceback.format_exc()
             print(f"{name}: {failure}", file=sys.stderr, flush=True)
@@ -104,11 +106,14 @@ def _main(names: Sequence[str], report: Path) -> None:
         if failure:
             patience.start()
         texts = agreement.allgather_text(collective, failure)
+        skips = agreement.allgather_text(collective, skipped)
         patience.cancel()
         if collective.rank == 0:
             found = "\n".join(f"rank {rank}: {text}" for rank, text in enumerate(texts) if text)
             with report.open("a") as file:
-                file.write(json.dumps({"check": name, "failure": found}) + "\n")
+                # A check counts as skipped only where no rank has run it.
+                line = {"check": name, "failure": found, "skipped": skips[0] if all(skips) else ""}
+                file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ import tensorflow as tf
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow as hvd_tensorflow
 from hvd_dbs.balancing import Plan, Strategy
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.cluster import agreement
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.ops.step_clock import StepTimes
@@ -62,6 +64,9 @@ def check_unequal_arguments_are_an_error_on_all_ranks():
     ones = [1.0] * hvd.size()
     with pytest.raises(ValueError, match="strategy differs between ranks"):
         hvd.Balancer(B, hvd.strategies.static(on_last_rank([2.0, *ones[1:]], ones)))
+    model = VisitedPoints(on_last_rank(4, 8))
+    with pytest.raises(ValueError, match=r"strategy differs .*VisitedPoints\(capacity=8"):
+        hvd.Balancer(B, Strategy("own", model=model, solver=EqualFinish(), every=5))
     balancer = hvd.Balancer(B)
     with pytest.raises(ValueError, match="number of samples differs between ranks: 48 on"):
         balancer.dataset(images(on_last_rank(32, 48)))

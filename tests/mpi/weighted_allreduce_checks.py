@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.tensorflow
+from hvd_dbs.cluster.rank_names import name_ranks
 from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.ops import native
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
@@ -268,11 +269,12 @@ def check_a_rank_without_the_library_takes_all_to_the_twin():
 
 
 def check_insisting_on_the_library_fails_on_all_ranks_where_one_lacks_it():
-    os.environ["HVD_DBS_NATIVE"] = "0" if hvd.rank() == hvd.size() - 1 else "1"
+    os.environ["HVD_DBS_NATIVE"] = "1" if hvd.rank() == 0 else "0"
     native.forget_agreement()
     try:
         if hvd.size() > 1:
-            with pytest.raises(RuntimeError, match=f"rank {hvd.size() - 1} cannot use"):
+            others = name_ranks(range(1, hvd.size()))
+            with pytest.raises(RuntimeError, match=f"which {others} cannot use"):
                 native.agreed()
         else:
             assert native.agreed() is None

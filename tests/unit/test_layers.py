@@ -98,13 +98,16 @@ def test_the_brain_needs_numpy_alone():
     assert result.stdout.strip() == "[]"
 
 
-PURE = [
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    for path in MODULES
-    if path.relative_to(PACKAGE).parts[0] in ("balancing", "sampling")
-]
+def modules_with_examples(heavy):
+    """Names of modules with `>>>`; heavy: of those parts that may import TensorFlow."""
+    paths = [path for path in MODULES if ">>>" in path.read_text()]
+    return [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in paths
+        if heavy == (path.relative_to(PACKAGE).with_suffix("").parts[0] in HEAVY["tensorflow"])
+    ]
 
 
-@pytest.mark.parametrize("name", PURE)
+@pytest.mark.parametrize("name", modules_with_examples(heavy=False))
 def test_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0

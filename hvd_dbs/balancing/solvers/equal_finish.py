@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.curves import (
-    Grid,
-    Inverse,
-    Narrowable,
-    TimeCurves,
-)
+from hvd_dbs.balancing.curves import Grid, TimeCurves
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
@@ -35,8 +30,6 @@ class EqualFinish:
     with sum(cap_i(T)) >= B is found by closing in on it; what is too much is given back while
     every rank stays on a point with t_i <= T. For lines without bounds this is the closed form
     T = (B + sum(a_i/c_i)) / sum(1/c_i), b_i = (T - a_i)/c_i, up to rounding.
-
-    Curves without an `Inverse` are taken to be increasing.
 
     References:
         Nie, Maghakian, Liu, "Cannikin", 2024, arXiv 2402.05302, for the overlap-aware form.
@@ -99,19 +92,18 @@ def plan_within(
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
     total = problem.global_batch_size // unit
-    inverse = curves if isinstance(curves, Inverse) else _Increasing(curves)
     low, high = deadlines
-    near, far = _likely(inverse, grid, total, deadlines)
-    bracket = _Bracket(inverse, grid, total, (near, far))
+    near, far = _likely(curves, grid, total, deadlines)
+    bracket = _Bracket(curves, grid, total, (near, far))
     if not bracket.is_reached and far < high:
         near, far = far, high
-        bracket = _Bracket(inverse, grid, total, (near, far))
+        bracket = _Bracket(curves, grid, total, (near, far))
     if not bracket.is_reached:
         return None
     if low < near and bracket.is_passed:
-        bracket = _Bracket(inverse, grid, total, (low, near))
+        bracket = _Bracket(curves, grid, total, (low, near))
     bracket.close()
-    caps = _without_the_bound(inverse, grid, total, bracket)
+    caps = _without_the_bound(curves, grid, total, bracket)
     found = give_back(curves, grid, caps, total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
         found = reach_sum(curves, grid, total, (bracket.low, np.inf))
@@ -119,7 +111,7 @@ def plan_within(
 
 
 def _likely(
-    inverse: Inverse, grid: Grid, total: int, deadlines: tuple[float, float]
+    curves: TimeCurves, grid: Grid, total: int, deadlines: tuple[float, float]
 ) -> tuple[float, float]:
     """Where to look first: of many ranks, one in sixteen tells what the others will say."""
     low, high = deadlines
@@ -127,7 +119,7 @@ def _likely(
         return max(low, _NEAR * high), high
     rows = np.arange(0, grid.low.size, _SAMPLED)
     part = total * rows.size // grid.low.size
-    bracket = _Bracket(inverse.take(rows), grid.take(rows), part, deadlines)
+    bracket = _Bracket(curves.take(rows), grid.take(rows), part, deadlines)
     bracket.close(_SAMPLE_ACCURACY)
     near = max(low, bracket.deadline * (1 - _SAMPLE_ERROR))
     return near, min(high, max(near, bracket.deadline) * (1 + _SAMPLE_ERROR))
@@ -144,7 +136,7 @@ def _allowed(problem: Problem) -> Plan:
 
 
 def _without_the_bound(
-    inverse: Inverse, grid: Grid, total: int, bracket: _Bracket
+    curves: TimeCurves, grid: Grid, total: int, bracket: _Bracket
 ) -> NDArray[np.int64]:
     """Most units by rank; where a lower bound alone makes the step long, the others need not.
 
@@ -155,13 +147,13 @@ def _without_the_bound(
     rows = np.arange(caps.size)
     spare = 0 if total <= _LARGE else total // 1000
     while int(caps.sum()) > total + spare:
-        part, part_grid = inverse.take(rows), grid.take(rows)
+        part, part_grid = curves.take(rows), grid.take(rows)
         free = part.units_within(low, part_grid) >= part_grid.low
         left = total - int(caps.sum()) + int(caps[rows[free]].sum())
         if np.all(free) or not np.any(free) or left < int(part_grid.low[free].sum()):
             break
         rows = rows[free]
-        inner = _Bracket(inverse.take(rows), grid.take(rows), left, (0.0, bracket.deadline))
+        inner = _Bracket(curves.take(rows), grid.take(rows), left, (0.0, bracket.deadline))
         inner.close()
         caps[rows], low = inner.caps(), inner.low
     return caps
@@ -171,18 +163,17 @@ class _Bracket:
     """The smallest deadline that all samples can meet: above `low`, at most `deadline`."""
 
     def __init__(
-        self, curves: Inverse, grid: Grid, total: int, deadlines: tuple[float, float]
+        self, curves: TimeCurves, grid: Grid, total: int, deadlines: tuple[float, float]
     ) -> None:
         self.low, self.deadline = deadlines
-        if isinstance(curves, Narrowable):
-            curves = curves.narrow(self.low, self.deadline, grid)
-        self._curves, self._grid, self._total = curves, grid, total
+        self._curves = curves.narrow(self.low, self.deadline, grid)
+        self._grid, self._total = grid, total
         self._rows = np.arange(grid.low.size)
         self._large = total > _LARGE
         self._caps_low = grid.low - 1
         if self.low > 0:
-            self._caps_low = curves.units_within(self.low, grid)
-        self._caps = np.maximum(curves.units_within(self.deadline, grid), grid.low)
+            self._caps_low = self._curves.units_within(self.low, grid)
+        self._caps = np.maximum(self._curves.units_within(self.deadline, grid), grid.low)
         self._result = self._caps.copy()
 
     def caps(self) -> NDArray[np.int64]:
@@ -230,47 +221,3 @@ class _Bracket:
                 self._caps_low = self._caps_low[moving]
                 self._curves, self._grid = self._curves.take(moving), self._grid.take(moving)
                 settled = int(self._result.sum()) - int(self._caps.sum())
-
-
-class _Increasing:
-    """The inverse of any increasing curves, by bisection on the batch size."""
-
-    def __init__(self, curves: TimeCurves) -> None:
-        self._of = curves
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        return self._of.known
-
-    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._of.seconds(batch_sizes)
-
-    def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
-        full = len(self._of.known)
-        low, high = grid.low - 1, grid.high.copy()
-        if low.size != full:
-            raise ValueError(f"{low.size} rows asked of curves with {full}.")
-        while np.any(low < high):
-            middle = (low + high + 1) >> 1
-            meets = self._of.seconds(middle.astype(np.float64) * grid.multiple_of) <= deadline
-            low, high = np.where(meets, middle, low), np.where(meets, high, middle - 1)
-        return low
-
-    def take(self, rows: NDArray[np.intp]) -> _Increasing:
-        return _Increasing(_Rows(self._of, rows))
-
-
-class _Rows:
-    """Some rows of curves that only know all their rows."""
-
-    def __init__(self, curves: TimeCurves, rows: NDArray[np.intp]) -> None:
-        self._of, self._rows = curves, rows
-
-    @property
-    def known(self) -> NDArray[np.bool_]:
-        return self._of.known[self._rows]
-
-    def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        padded = np.ones(len(self._of.known))
-        padded[self._rows] = batch_sizes
-        return self._of.seconds(padded)[self._rows]

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from hvd_dbs.balancing.curves import TimeCurves
-from hvd_dbs.balancing.plan import Problem
+from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS, Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, Solver, SolverState
 
 _MEMORY_STEPS = 30.0
-_FIRST_GAIN, _FIRST_STEPS = 0.3, 3
+_FIRST_GAIN = 0.29
 _MOST_STEPS, _LEAST_SHARE = 20, 0.002
 
 
@@ -37,7 +37,7 @@ class WorthAsking:
 
     def init(self) -> SolverState:
         """A start from a plan that is not good yet."""
-        return {"gain": _FIRST_GAIN, "steps": _FIRST_STEPS, "solver": self.solver.init()}
+        return {"gain": _FIRST_GAIN, "steps": FIRST_ROUND_STEPS, "solver": self.solver.init()}
 
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves

@@ -197,7 +197,7 @@ class TestPreset:
     def test_every_cadence_is_possible(self, name):
         if STRATEGIES[name]().model is None:
             return
-        for every in ("epoch", "automatic", "continuous", 3):
+        for every in ("epoch", "automatic", 3):
             controller = Controller(
                 strategies.resolve(STRATEGIES[name](), every), 128, Bounds.of(4), 4
             )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
+import threading
+
 import numpy as np
 import pytest
 
-from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
+from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, Strategy, strategies
 from hvd_dbs.balancing.curves import AffineCurves
+from hvd_dbs.balancing.identity import identity_of
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
+from hvd_dbs.balancing.solvers.guards import DeadBand
+from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 
 
 def controller_of(strategy=None, total=96, size=2):
@@ -95,14 +103,14 @@ def test_load_changes_nothing_unless_all_fits():
 
 
 @pytest.mark.parametrize(
-    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 2), ("continuous", 2), (None, None)]
+    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 2), (None, None)]
 )
 def test_steps_to_the_next_decision(every, due):
     controller = controller_of(strategies.resolve("dbs", every))
     assert controller.steps_to_next == due
     assert controller.decide(observe(controller, [0.1, 0.2])).steps_to_next == due
     controller.adopt(Plan((48, 48)), steps_to_next=11)
-    assert controller.steps_to_next == (11 if every in ("automatic", "continuous") else due)
+    assert controller.steps_to_next == (11 if every == "automatic" else due)
 
 
 class TestStrategies:
@@ -125,7 +133,7 @@ class TestStrategies:
         with pytest.raises(TypeError, match="preset's name"):
             strategies.resolve(7)
 
-    @pytest.mark.parametrize("every", ["step", 0, -3, 1.5, True])
+    @pytest.mark.parametrize("every", ["step", "continuous", 0, -3, 1.5, True])
     def test_impossible_cadence(self, every):
         with pytest.raises(ValueError, match="every="):
             strategies.resolve("dbs", every)
@@ -133,7 +141,52 @@ class TestStrategies:
     def test_identity_tells_strategies_apart(self):
         identities = {make().identity for make in strategies.PRESETS.values()}
         assert len(identities) == len(strategies.PRESETS)
+        for make in strategies.PRESETS.values():
+            assert make().identity == make().identity
         assert strategies.dbs().identity == strategies.resolve("dbs").identity
+
+    @pytest.mark.parametrize(
+        ("model", "solver"),
+        [
+            (VisitedPoints(4), DeadBand(EqualFinish(), band=0.05)),
+            (VisitedPoints(8), DeadBand(EqualFinish(), band=0.1)),
+            (VisitedPoints(8), DeadBand(DeadBand(EqualFinish()), band=0.05)),
+            (VisitedPoints(8), DeadBand(PairShift(window=2), band=0.05)),
+        ],
+    )
+    def test_identity_tells_settings_apart(self, model, solver):
+        usual = Strategy("own", None, VisitedPoints(8), DeadBand(EqualFinish(), band=0.05), 5)
+        own = Strategy("own", None, model, solver, 5)
+        assert own.identity != usual.identity
+
+    def test_identity_knows_the_settings_of_parts_that_users_write(self):
+        class Own:
+            __slots__ = ("__dict__", "depth")
+
+            def __init__(self, depth, **settings):
+                self.depth = depth
+                vars(self).update(settings)
+
+        settings = {
+            "names": {"x", "y", "z"},
+            "sizes": (1, np.int64(2)),
+            "table": np.arange(6.0),
+            "by_name": {"b": [None], "a": print},
+            "day": datetime.date(2020, 1, 2),
+        }
+        usual = identity_of(Own(1, **settings))
+        assert usual == identity_of(Own(1, **dict(reversed(settings.items()))))
+        assert "0x" not in identity_of(Own(1, lock=threading.Lock()))
+        around = Own(2)
+        around.inside = [around]
+        assert "depth=2" in identity_of(around)
+        others = [
+            Own(2, **settings),
+            *(Own(1, **{**settings, name: "other"}) for name in settings),
+            Own(1, **{**settings, "table": np.arange(6.0) + 1e-9}),
+            Own(1, **{**settings, "day": datetime.date(2020, 1, 3)}),
+        ]
+        assert usual not in [identity_of(other) for other in others]
 
 
 def test_affine_curves_doubt_what_is_not_a_time():

@@ -82,6 +82,9 @@ class TestBounds:
             (Bounds.of(4, 1, None, 8), 24, "multiples of 8 needs at least 32"),
             (Bounds.of(4, 1), -3, "global_batch_size=-3 must not be negative"),
             (Bounds.of(2, 0, None, 4), 30, "28 or 32"),
+            (Bounds.of(2, 1), 2**70, r"=1180591620717411303424 is more than 2147483648 samples"),
+            (Bounds.of(2, 2**70), 64, "needs at least .* but global_batch_size=64"),
+            (Bounds.of(2, 0, 2**31), 2**31 + 1, "is more than"),
             (Bounds.of(2, [5, 0], [7, 99], 4), 64, "no multiple of 4 between"),
         ],
     )
@@ -96,11 +99,18 @@ class TestBounds:
             ((2, 8, 4), "below its min_batch_size"),
             ((2, -1), "must not be negative"),
             ((2, 0, None, 0), "at least 1"),
+            ((2, 0, None, 2**70), "at most 2147483648"),
         ],
     )
     def test_impossible_bounds(self, arguments, says):
         with pytest.raises(ValueError, match=says):
             Bounds.of(*arguments)
+
+    def test_the_largest_sums(self):
+        Bounds.of(4, 0, 2**70).check(2**31)
+        size, most = 2**14, 2**31
+        plan = Plan.proportional(most, [1.0] * size, Bounds.of(size, 1))
+        assert plan.global_batch_size == most and set(plan.batch_sizes) == {2**17}
 
     def test_units_are_the_caller_s_own(self):
         bounds = Bounds.of(2, 1)

@@ -21,20 +21,36 @@ seconds = st.floats(1e-4, 1e-1)
 
 
 @st.composite
-def problems(draw, solver, bounded=True):
-    """An even start, bounds that allow it or not quite, and increasing lines."""
+def problems(draw, solver, bounded=True, even=False):
+    """An even start, bounds that allow it or not quite, and increasing lines.
+
+    Args:
+        solver: Its name; some assume lines through the origin.
+        bounded: Whether there are bounds, and units of several samples.
+        even: Whether the start is exactly even and no two ranks are equally fast: where nothing is
+            tied, nothing depends on the order of ranks.
+    """
     size = draw(st.integers(2, 9))
     unit = draw(st.sampled_from([1, 1, 4])) if bounded else 1
     low = draw(st.lists(st.integers(0, 6), min_size=size, max_size=size))
-    room = draw(st.lists(st.integers(4, 80), min_size=size, max_size=size))
+    room = draw(st.lists(st.integers(14 if even else 4, 80), min_size=size, max_size=size))
     high = [a + r for a, r in zip(low, room, strict=True)]
     bounds = Bounds.of(size, low, high, unit) if bounded else Bounds.of(size, 1)
-    total = draw(st.integers(size, 40 * size)) * unit
+    if even:
+        least, most = bounds.in_units(40 * size * unit)
+        mean = draw(st.integers(max(1, int(least.max())), min(40, int(most.min()))))
+        total = size * mean * unit
+    else:
+        total = draw(st.integers(size, 40 * size)) * unit
     try:
         current = Plan.proportional(total, [1.0] * size, bounds)
     except ValueError:
         assume(False)
     per_sample = np.array(draw(st.lists(seconds, min_size=size, max_size=size)))
+    if even:
+        rates = st.integers(1, 1000)
+        per_sample = draw(st.lists(rates, min_size=size, max_size=size, unique=True))
+        per_sample = 1e-4 * np.array(per_sample)
     fixed = np.array(draw(st.lists(seconds, min_size=size, max_size=size))) * 10
     if solver in THROUGH_ORIGIN:
         fixed = np.zeros(size)
@@ -85,24 +101,14 @@ class TestSolver:
     @settings(max_examples=50, deadline=None)
     @given(data=st.data())
     def test_permuting_ranks_permutes_the_plan(self, name, data):
-        problem, curves = data.draw(problems(name))
+        problem, curves = data.draw(problems(name, even=True))
         order = np.array(data.draw(st.permutations(range(problem.current.size))))
         plan = solve(name, problem, curves)
         other = solve(name, *permuted(problem, curves, order))
         # Ties go to the lowest rank, so units may sit elsewhere if they cost the same there.
         moved = Plan(tuple(plan.batch_sizes[i] for i in order))
         distance = np.abs(other.samples - moved.samples)
-        if (
-            len({*curves.per_sample.tolist()}) == problem.current.size
-            and len({*problem.current.batch_sizes}) == 1
-        ):
-            assert distance.max() <= problem.bounds.multiple_of
-
-    @settings(max_examples=30, deadline=None)
-    @given(data=st.data())
-    def test_same_input_same_output(self, name, data):
-        problem, curves = data.draw(problems(name))
-        assert solve(name, problem, curves) == solve(name, problem, curves)
+        assert distance.max() <= problem.bounds.multiple_of
 
     @settings(max_examples=30, deadline=None)
     @given(size=st.integers(2, 9), mean=st.integers(4, 40), rate=seconds, fixed=seconds)
@@ -118,8 +124,7 @@ class TestSolver:
     @settings(max_examples=80, deadline=None)
     @given(data=st.data())
     def test_a_faster_rank_never_gets_less(self, name, data):
-        problem, curves = data.draw(problems(name, bounded=False))
-        assume(len(set(problem.current.batch_sizes)) == 1)
+        problem, curves = data.draw(problems(name, bounded=False, even=True))
         plan = solve(name, problem, curves).batch_sizes
         size = len(plan)
         for i in range(size):

@@ -1,12 +1,16 @@
 """`hvd-dbs simulate` through the command line's own runner."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 
+from hvd_dbs.cli import standard_output
 from hvd_dbs.cli.main import COMMANDS, main
 from hvd_dbs.simulator.simulation import preset_names
 
@@ -190,6 +194,10 @@ def test_cadence(scenario, tmp_path):
         (("--suite", "--ranks", "4", "--json", "/none/x.json"), "there is no folder /none"),
         (("{bad}",), "bad.toml: strategy = 'fastest'; expected one of even"),
         (("--suite", "--ranks", "2"), "--ranks 2; expected a whole number from 4 on"),
+        (("--suite", "--ranks", ""), '--ranks ""; expected a whole number from 4 on'),
+        (("--suite", "--ranks", "4,100000000000"), "expected at most 1048576"),
+        (("--suite", "--classes", ""), '--classes ""; expected some of static'),
+        (("{case}", "--ranks", ""), "--ranks"),
         (("--suite", "--classes", "storms"), "--classes storms; expected some of static"),
         (("--curves", "{case}"), "no column device"),
         (("--frobnicate",), "No such option"),
@@ -202,6 +210,51 @@ def test_wrong_input_is_exit_code_2(scenario, tmp_path, arguments, message):
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("global_batch_size = 64", f"global_batch_size = {10**23}", "is more than 2147483648"),
+        ("per_sample_ms = 1.0", f"per_sample_ms = 1.0\ncount = {10**11}", "from 1 to 1048576"),
+        ("per_sample_ms = 1.0", "per_sample_ms = 1.0\ncount = 1048576", "count of all ranks="),
+        ("steps = 60", f"steps = {10**11}", "from 1 to 10000000"),
+    ],
+)
+def test_what_is_too_large_is_exit_code_2(scenario, before, after, message):
+    scenario.write_text(SCENARIO.replace(before, after, 1))
+    result = call(scenario)
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def test_a_link_stays_a_link(scenario, tmp_path):
+    path, link = tmp_path / "out.json", tmp_path / "link.json"
+    link.symlink_to(path.name)
+    for _ in range(2):  # Where it leads to nothing yet, and to a file.
+        assert call(scenario, "--json", link).exit_code == 0
+        assert link.is_symlink() and json.loads(path.read_text())["format"] == 1
+    assert {one.name for one in tmp_path.iterdir()} == {"case.toml", "out.json", "link.json"}
+
+
+def test_a_pipe_is_written_into(scenario, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert call(scenario, "--json", pipe).exit_code == 0
+        assert pipe.is_fifo() and json.loads(os.read(reader, 2**16))["format"] == 1
+    finally:
+        os.close(reader)
+
+
+def test_a_full_disk_is_one_line(monkeypatch):
+    def full(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(standard_output.click, "echo", full)
+    monkeypatch.setattr(standard_output, "_forget_what_is_left", lambda: None)
+    with pytest.raises(ClickException, match=r"^standard output cannot .*: No space left"):
+        standard_output.say("a table")
 
 
 def test_help_lists_all_commands():
