@@ -17,6 +17,8 @@ from heterogeneous.cgroup_quota import (
 )
 from heterogeneous.processes import TOKEN_VARIABLE, ProcessTable
 
+pytestmark = pytest.mark.alone
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "heterogeneous.sh"
 BURN = Path(__file__).with_name("burn_windows.py")
 TIMEOUT_SECONDS = 60
