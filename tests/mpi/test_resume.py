@@ -9,13 +9,10 @@ import json
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from tests.jobs import mpirun, python, run_job
 from tests.mpi import resume_job
 from tests.mpi.resume_job import NUM_EPOCHS, NUM_SAMPLES, B
-
-pytestmark = pytest.mark.alone
 
 SECONDS = 100.0
 """Start of the processes included; a rank that has failed ends within 20 s of its error."""
