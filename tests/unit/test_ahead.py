@@ -41,7 +41,7 @@ def test_nothing_is_left_of_jobs_that_nobody_waits_for():
     runner = Runner()
     # One has a session of its own, and one has lost the process that started it.
     script = "setsid sleep 300 & (sleep 300 &) ; touch @folder@/begun; sleep 300"
-    requests = [shell(script, NUMBER_OF_TEST_JOB=f"{number}") for number in range(20)]
+    requests = [shell(script, 300.0, NUMBER_OF_TEST_JOB=f"{number}") for number in range(20)]
     for request in requests:
         runner.begin(request)
     begun = runner.folder(requests[0]) / "begun"
