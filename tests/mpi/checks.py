@@ -24,7 +24,7 @@ import pytest
 from tests.ahead import FOLDER, Jobs
 from tests.jobs import mpirun, python
 
-_TIMEOUT = 300.0
+_TIMEOUT = 600.0  # Two ranks or three on two cores, beside other tests.
 _REPORT = "report.jsonl"
 _PATIENCE = 30.0
 
