@@ -37,6 +37,7 @@ FOLDER = "@folder@"
 """Stands for the job's own folder in the words of its command."""
 
 _SECONDS_TO_CLOSE = 60.0
+_MOST_BYTES_OF_A_JOB = 4 * 2**30
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,9 @@ def close() -> None:
 
 
 def num_at_once() -> int:
-    """A job has two or three ranks, and most of them work."""
-    return max(1, len(os.sched_getaffinity(0)) // 2)
+    """As many jobs as there is room for: each has two or three ranks, most of which work."""
+    by_memory = psutil.virtual_memory().available // _MOST_BYTES_OF_A_JOB
+    return max(1, min(len(os.sched_getaffinity(0)) // 2, by_memory))
 
 
 def _run(words: list[str], timeout: float, environment: list[list[str]], folder: str) -> None:

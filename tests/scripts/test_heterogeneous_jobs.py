@@ -19,7 +19,7 @@ from heterogeneous.processes import TOKEN_VARIABLE, ProcessTable
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "heterogeneous.sh"
 BURN = Path(__file__).with_name("burn_windows.py")
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 120
 
 
 def why_no_cgroup() -> str:
