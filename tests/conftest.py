@@ -8,7 +8,7 @@ from tests import ahead
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start jobs of their own come last: they have the machine for themselves."""
+    """Those that wait for jobs come after those that need none, and those alone come last."""
     items.sort(key=lambda item: 2 if _is_alone(item) else 1 if _needs(item) else 0)
 
 
