@@ -10,25 +10,32 @@ cd "$repository"
 export TF_NUM_INTRAOP_THREADS=1 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 export TF_CPP_MIN_LOG_LEVEL=2
 
-failed=()
+# What each check says, and beside it, in a file named .failed, that it failed.
+reports=$(mktemp -d "${TMPDIR:-/tmp}/hvd_dbs_checks.XXXXXX")
+trap 'rm -rf "$reports"' EXIT
 check() {
-  echo "== $1"
-  "${@:2}" || failed+=("$1")
+  "${@:2}" >"$reports/$1" 2>&1 || touch "$reports/$1.failed"
+}
+mapfile -d '' shell_scripts < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/*' \) -print0)
+all_checks() {
+  check "ruff check" ruff check .
+  check "ruff format" ruff format --check .
+  check "shellcheck" shellcheck --external-sources "${shell_scripts[@]}"
+  check "mypy" mypy
+  check "native core" scripts/test_native.sh
 }
 
-check "ruff check" ruff check .
-check "ruff format" ruff format --check .
-check "mypy" mypy
-mapfile -d '' shell_scripts < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/*' \) -print0)
-check "shellcheck" shellcheck --external-sources "${shell_scripts[@]}"
-check "native core" scripts/test_native.sh
-
-echo "== pytest"
+# One after the other, on one core: pytest has room for that beside its jobs.
+echo "== ruff, shellcheck, mypy and the native core, beside pytest"
+all_checks &
 status=0
 python -m pytest "$@" || status=$?
-if ((${#failed[@]})); then
+wait
+for failed in "$reports"/*.failed; do
+  [[ -e $failed ]] || continue
   # Beside pytest's closing line, which stays the last one of the output.
-  printf 'Failed before the tests: %s\n' "${failed[@]}" >&2
+  name=$(basename "$failed" .failed)
+  printf '== %s\n%s\nFailed beside the tests: %s\n' "$name" "$(<"$reports/$name")" "$name" >&2
   ((status)) || status=1
-fi
+done
 exit "$status"

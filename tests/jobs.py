@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +50,6 @@ def run_job(
     if exit_code == -1:
         text += f"\n[killed after {timeout:.0f} s]"
     return Job(exit_code, text)
-
-
-def run_jobs(commands: Mapping[str, Sequence[str]], timeout: float) -> dict[str, Job]:
-    """Runs small jobs, as many at once as there is room for: most of their time they start."""
-    num_at_once = max(1, (os.cpu_count() or 1) // 2)
-    with ThreadPoolExecutor(num_at_once) as pool:
-        jobs = pool.map(lambda command: run_job(command, timeout), commands.values())
-        return dict(zip(commands, jobs, strict=True))
 
 
 def job_environment() -> dict[str, str]:

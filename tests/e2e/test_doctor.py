@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jobs import horovodrun, mpirun, python, run_jobs
+from tests.ahead import Jobs
+from tests.jobs import horovodrun, mpirun, python
 
 DOCTOR = python("-m", "hvd_dbs.cli.main", "doctor")
-
 
 COMMANDS = {
     "mpirun": mpirun(2, DOCTOR),
@@ -19,15 +19,18 @@ COMMANDS = {
     "absence": [*mpirun(1, [*DOCTOR, "--timeout", "2"]), ":", "-np", "1", "sleep", "300"],
 }
 
-
-@pytest.fixture(scope="module")
-def jobs():
-    return run_jobs(COMMANDS, timeout=120)
+JOBS = Jobs(COMMANDS, timeout=120)
 
 
-@pytest.mark.parametrize(("launcher", "has_mpi"), [("mpirun", True), ("horovodrun --gloo", False)])
-def test_one_report_of_all_ranks(launcher, has_mpi, jobs):
-    job = jobs[launcher]
+@pytest.mark.parametrize(
+    ("launcher", "has_mpi"),
+    [
+        pytest.param("mpirun", True, marks=JOBS.needed("mpirun")),
+        pytest.param("horovodrun --gloo", False, marks=JOBS.needed("horovodrun --gloo")),
+    ],
+)
+def test_one_report_of_all_ranks(launcher, has_mpi):
+    job = JOBS[launcher]
     assert job.exit_code == 0, job.output[-4000:]
     assert job.output.count("hvd_dbs can train here") == 1
     for trial in ("Horovod sums right", "gradients are weighted right (CPU)", ": ranks 0, 1 on "):
@@ -36,8 +39,9 @@ def test_one_report_of_all_ranks(launcher, has_mpi, jobs):
     assert "not so" not in job.output
 
 
-def test_a_problem_of_one_rank_is_named_and_ends_all_with_an_error(jobs):
-    job = jobs["problem"]
+@JOBS.needed("problem")
+def test_a_problem_of_one_rank_is_named_and_ends_all_with_an_error():
+    job = JOBS["problem"]
     assert job.exit_code == 1, job.output[-4000:]
     assert job.output.count("problem  rank 1: HVD_DBS_NATIVE='nonsense' is unknown") == 1
     assert job.output.count("hvd_dbs cannot train here: 1 problem") == 1
@@ -46,8 +50,9 @@ def test_a_problem_of_one_rank_is_named_and_ends_all_with_an_error(jobs):
     assert "gradients are weighted" not in job.output
 
 
-def test_a_rank_that_never_comes_is_not_waited_for_for_ever(jobs):
-    job = jobs["absence"]
+@JOBS.needed("absence")
+def test_a_rank_that_never_comes_is_not_waited_for_for_ever():
+    job = JOBS["absence"]
     assert job.exit_code == 1, job.output[-4000:]
     assert "rank 0: problem  the ranks have not found each other" in job.output
     assert "rank 0: hvd_dbs cannot train here: 1 problem" in job.output

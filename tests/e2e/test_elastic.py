@@ -10,6 +10,8 @@ import pytest
 from tests.chaos.disturbance import Pace, run_schedule, undisturbed
 from tests.chaos.schedule import UNTIL_NAMED, Fault, Schedule
 
+pytestmark = pytest.mark.alone
+
 FAULTS = {
     "rank 0 dies, then another while it is being replaced": Schedule(
         *(0, 3, "adaptive", "constant", 2),

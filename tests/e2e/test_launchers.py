@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tests.jobs import REPOSITORY, horovodrun, mpirun, python, run_job, run_jobs
+from tests.ahead import Jobs
+from tests.jobs import REPOSITORY, horovodrun, mpirun, python, run_job
 
 EXAMPLE = python("examples/keras_digits.py", "--epochs", "1", "--global-batch-size", "512")
 
@@ -67,34 +68,39 @@ OTHERS = {
     "wrong argument": mpirun(2, python("examples/keras_digits.py", "--strategy", "quick")),
 }
 
-
-@pytest.fixture(scope="module")
-def jobs():
-    return run_jobs({**LAUNCHERS, **OTHERS}, timeout=180)
+JOBS = Jobs({**LAUNCHERS, **OTHERS}, timeout=180)
 
 
-@pytest.mark.parametrize("launcher", [name for name in LAUNCHERS if name != "plain"])
-def test_the_example_learns_the_same_under(launcher, jobs):
-    job = jobs[launcher]
+def named(*names):
+    """Names of jobs as parameters of a test that needs them."""
+    return [pytest.param(name, marks=JOBS.needed(name)) for name in names]
+
+
+@JOBS.needed("plain")
+@pytest.mark.parametrize("launcher", named(*[name for name in LAUNCHERS if name != "plain"]))
+def test_the_example_learns_the_same_under(launcher):
+    job = JOBS[launcher]
     assert job.exit_code == 0, job.output[-4000:]
-    assert results(job.output) == pytest.approx(results(jobs["plain"].output), abs=2e-3)
+    assert results(job.output) == pytest.approx(results(JOBS["plain"].output), abs=2e-3)
 
 
-def test_exchanges_may_be_under_way_at_once_under_gloo(jobs):
+@JOBS.needed("exchanges")
+def test_exchanges_may_be_under_way_at_once_under_gloo():
     """Called eagerly, Horovod's allgathers all have one name, and the second one is refused."""
-    job = jobs["exchanges"]
+    job = JOBS["exchanges"]
     assert job.exit_code == 0, job.output[-4000:]
     assert "done 0" in job.output and "done 1" in job.output
     # TensorFlow counted the functions of all exchanges together, and warned of their number.
     assert "retracing" not in job.output
 
 
-@pytest.mark.parametrize("name", ["late at the end", "late at the shutdown"])
-def test_who_looks_late_for_the_last_exchange_finds_it(name, jobs):
+@pytest.mark.parametrize("name", named("late at the end", "late at the shutdown"))
+def test_who_looks_late_for_the_last_exchange_finds_it(name):
     """Horovod ends MPI on all ranks with the first that ends: that was taken for a failure."""
-    assert jobs[name].exit_code == 0, jobs[name].output[-4000:]
+    assert JOBS[name].exit_code == 0, JOBS[name].output[-4000:]
 
 
+@pytest.mark.alone
 def test_a_slow_rank_gets_fewer_samples():
     job = run_job(
         [
@@ -113,13 +119,15 @@ def test_a_slow_rank_gets_fewer_samples():
     assert "rank 1 was slowest" in job.output
 
 
-def test_the_example_of_files_learns(jobs):
-    job = jobs["files"]
+@JOBS.needed("files")
+def test_the_example_of_files_learns():
+    job = JOBS["files"]
     assert job.exit_code == 0, job.output[-4000:]
     assert results(job.output)[1] > 0.6
 
 
-def test_a_wrong_argument_ends_the_job_with_its_reason(jobs):
-    job = jobs["wrong argument"]
+@JOBS.needed("wrong argument")
+def test_a_wrong_argument_ends_the_job_with_its_reason():
+    job = JOBS["wrong argument"]
     assert job.exit_code not in (0, -1)
     assert "strategy='quick' is unknown. Known: " in job.output

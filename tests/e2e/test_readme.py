@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.jobs import REPOSITORY, python, run_job
+from tests.ahead import Jobs
+from tests.jobs import REPOSITORY, python
 
 README = (REPOSITORY / "README.md").read_text()
 
@@ -15,13 +16,16 @@ labels = numpy.arange(1200) % 3
 augment = lambda x, y: (x, y)
 model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
 """
+LOSS = "loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
+CODE = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+
+JOBS = Jobs({"code": python("-c", PROLOGUE + CODE.replace("loss=...", LOSS))}, timeout=120)
 
 
+@JOBS.needed("code")
 def test_the_three_lines_run():
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
-    assert code.count("# hvd_dbs: ") == 3
-    loss = "keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
-    job = run_job(python("-c", PROLOGUE + code.replace("loss=...", f"loss={loss}")), timeout=120)
+    assert CODE.count("# hvd_dbs: ") == 3
+    job = JOBS["code"]
     assert job.exit_code == 0, job.output[-3000:]
     assert "Epoch 10/10" in job.output
 

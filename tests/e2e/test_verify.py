@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.jobs import horovodrun, mpirun, python, run_jobs
+from tests.ahead import Jobs
+from tests.jobs import horovodrun, mpirun, python
 
 AS_IT_IS_AND_BROKEN = """
 import time
@@ -55,14 +54,12 @@ COMMANDS = {
     "dying": mpirun(2, python("-c", DYING)),
 }
 
-
-@pytest.fixture(scope="module")
-def jobs():
-    return run_jobs(COMMANDS, timeout=120)
+JOBS = Jobs(COMMANDS, timeout=120)
 
 
-def test_one_process_is_verified(jobs):
-    job = jobs["one process"]
+@JOBS.needed("one process")
+def test_one_process_is_verified():
+    job = JOBS["one process"]
     assert job.exit_code == 0, job.output[-4000:]
     assert "1 rank on 1 host, 1 on CPU" in job.output
     assert "ok      weights as of one process" in job.output
@@ -70,8 +67,9 @@ def test_one_process_is_verified(jobs):
     assert "FAILED" not in job.output
 
 
-def test_what_is_broken_is_named_and_ends_the_job_with_1(jobs):
-    job = jobs["broken"]
+@JOBS.needed("broken")
+def test_what_is_broken_is_named_and_ends_the_job_with_1():
+    job = JOBS["broken"]
     assert job.exit_code == 1, job.output[-4000:]
     before, _, broken = job.output.partition("and now broken")
     assert "2 ranks on 1 host, 2 on CPU" in before
@@ -82,7 +80,8 @@ def test_what_is_broken_is_named_and_ends_the_job_with_1(jobs):
     assert "another rank is gone" not in broken
 
 
-def test_a_rank_that_fails_alone_ends_the_job(jobs):
-    job = jobs["dying"]
+@JOBS.needed("dying")
+def test_a_rank_that_fails_alone_ends_the_job():
+    job = JOBS["dying"]
     assert job.exit_code not in (0, -1), job.output[-4000:]
     assert "has failed: RuntimeError: no memory left" in job.output

@@ -9,30 +9,30 @@ What fails on any rank fails the check, and the other ranks go on to the next on
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 import os
 import sys
-import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.jobs import mpirun, python, run_job
+from tests.ahead import FOLDER, Jobs
+from tests.jobs import mpirun, python
 
-_TIMEOUT = 300.0
+_TIMEOUT = 600.0  # Two ranks or three on two cores, beside other tests.
+_REPORT = "report.jsonl"
 _PATIENCE = 30.0
 
 
 def as_tests(
     *modules: str,
     num_ranks: Sequence[int],
-    environment: Sequence[tuple[str, str]] = (),
+    environment: Mapping[str, str] | None = None,
     only: Sequence[str] = (),
 ) -> Callable[..., None]:
     """A parametrized test: each check of the modules, or `only` some, on each number of ranks."""
@@ -46,10 +46,14 @@ def as_tests(
         names = [name for name in names if name in only]
         assert len(names) == len(only), f"one of {only} is not in {modules}"
 
+    program = python("-m", "tests.mpi.checks", *modules, *only, f"{FOLDER}/{_REPORT}")
+    jobs = Jobs({n: mpirun(n, program) for n in num_ranks}, _TIMEOUT, environment)
+
     @pytest.mark.parametrize("check", names)
-    @pytest.mark.parametrize("ranks", num_ranks)
+    @pytest.mark.parametrize("ranks", [pytest.param(n, marks=jobs.needed(n)) for n in num_ranks])
     def test_check(ranks: int, check: str) -> None:
-        results, output = _run(modules, tuple(only), ranks, tuple(environment))
+        output = jobs[ranks].output
+        results = _results(jobs.folder(ranks) / _REPORT)
         if check not in results:
             pytest.fail(f"the job ended before {check}:\n{output[-6000:]}", pytrace=False)
         if results[check]["failure"]:
@@ -60,21 +64,10 @@ def as_tests(
     return test_check
 
 
-@functools.cache
-def _run(
-    modules: tuple[str, ...],
-    only: tuple[str, ...],
-    num_ranks: int,
-    environment: tuple[tuple[str, str], ...],
-) -> tuple[dict[str, dict[str, str]], str]:
-    """Failure and reason to skip by check (empty texts: passed), and the job's output."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.jsonl"
-        report.touch()
-        command = mpirun(num_ranks, python("-m", "tests.mpi.checks", *modules, *only, str(report)))
-        job = run_job(command, timeout=_TIMEOUT, environment=dict(environment))
-        lines = [json.loads(line) for line in report.read_text().splitlines()]
-    return {line["check"]: line for line in lines}, job.output
+def _results(report: Path) -> dict[str, dict[str, str]]:
+    """Failure and reason to skip by check (empty texts: passed)."""
+    lines = report.read_text().splitlines() if report.exists() else []
+    return {line["check"]: line for line in map(json.loads, lines)}
 
 
 def _main(names: Sequence[str], report: Path) -> None:

@@ -14,7 +14,7 @@ from tests.jobs import mpirun, python, run_job
 from tests.mpi import resume_job
 from tests.mpi.resume_job import NUM_EPOCHS, NUM_SAMPLES, B
 
-SECONDS = 100.0
+SECONDS = 200.0
 """Start of the processes included; a rank that has failed ends within 20 s of its error."""
 
 REASONS = {

@@ -29,5 +29,5 @@ test_training = checks.as_tests(*_MODULES, num_ranks=[3])
 test_training_on_two_ranks = checks.as_tests(*_MODULES, num_ranks=[2], only=_ON_TWO_RANKS)
 test_training_on_one_rank = checks.as_tests(*_MODULES, num_ranks=[1], only=_ON_ONE_RANK)
 test_training_without_the_native_library = checks.as_tests(
-    *_MODULES, num_ranks=[2], only=_WITHOUT_THE_LIBRARY, environment=[("HVD_DBS_NATIVE", "0")]
+    *_MODULES, num_ranks=[2], only=_WITHOUT_THE_LIBRARY, environment={"HVD_DBS_NATIVE": "0"}
 )

@@ -11,5 +11,5 @@ if native.loaded() is None:
 test_weighted_allreduce = checks.as_tests(
     "tests.mpi.weighted_allreduce_checks",
     num_ranks=[1, 3],
-    environment=[("HOROVOD_DYNAMIC_PROCESS_SETS", "1")],
+    environment={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"},
 )

@@ -1,0 +1,29 @@
+"""Begins the jobs that the selected tests need, and has the tests run that need none meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import ahead
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that wait for jobs come after those that need none, and those alone come last."""
+    items.sort(key=lambda item: 2 if _is_alone(item) else 1 if _needs(item) else 0)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not session.config.option.collectonly:
+        ahead.begin(dict.fromkeys(request for item in session.items for request in _needs(item)))
+
+
+def pytest_sessionfinish() -> None:
+    ahead.close()
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
+def _needs(item: pytest.Item) -> list[ahead.Request]:
+    return [request for mark in item.iter_markers("needs") for request in mark.args]
