@@ -51,7 +51,7 @@ class Balancer:
         max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
         multiple_of: Local batch sizes are multiples of this.
         journal: File to which rank 0 writes what it hears of all ranks and decides, for
-            `hvd-dbs report`; behind what is there already. None: nowhere.
+            `hvd-dbs report`; appended if the file exists. None: nowhere.
 
     Raises:
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
@@ -173,8 +173,8 @@ class Balancer:
 
         Raises:
             ValueError: On all ranks, if the source or the costs cannot be read on one of them, or
-                N, the samples, the seed or the costs differ between ranks, or training is to go
-                on with others.
+                N, the samples, the seed or the costs differ between ranks, or differ from those of
+                the state that training goes on from.
         """
         error: Exception | None = None
         try:
@@ -301,7 +301,7 @@ class Balancer:
         self._resumption.rejoin(state)
 
     def pause(self) -> None:
-        """Ends what still waits for the next step of a training that was interrupted."""
+        """Cancels exchanges that are under way when a training is interrupted."""
         self.collective.close()
         self.loop.abandon_training()
 

@@ -52,8 +52,8 @@ def read_state(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error}") from error
     except ValueError as error:
         raise ValueError(
-            f"{path} is no JSON, or is cut short: {error}. Restore it from a copy, or remove it to "
-            f"train from the start."
+            f"{path} is not valid JSON, or is cut short: {error}. Restore it from a copy, or "
+            f"remove it to train from the start."
         ) from error
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise ValueError(f"{path} is not a file that hvd_dbs wrote; expected a training state.")

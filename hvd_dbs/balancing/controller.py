@@ -20,7 +20,7 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 _LOGGER = logging.getLogger(__name__)
 
 MOST_SPEED_RATIO = 1e5
-"""Ranks of one job that seem to differ by more than this were not measured but miscounted."""
+"""A larger ratio between the speeds of two ranks is an error of measurement."""
 
 
 class Controller:

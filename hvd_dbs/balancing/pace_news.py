@@ -20,8 +20,8 @@ _MOST_RANKS = 64
 """Among more ranks some rank has news at any time, and rounds of a few steps say little."""
 
 _HEEDED_PART = 8
-"""News are heeded when this part of the way to the next round is over: a decision that is due
-rarely because it costs much is not to be brought about by each burst."""
+"""News are heeded when this part of the way to the next round is over: bursts are not to
+bring about costly decisions too often."""
 
 _LEAST_NEWS, _SIGMAS = 0.15, 4.0
 """A step is far off by that much, and by so many deviations of a step."""

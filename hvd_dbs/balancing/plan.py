@@ -13,7 +13,7 @@ from hvd_dbs.balancing.apportionment import apportion
 from hvd_dbs.balancing.bounds import Bounds
 
 DECISION_SECONDS = 0.001
-"""What a decision costs all ranks, where nobody has measured it."""
+"""What a decision is taken to cost all ranks until that has been measured."""
 
 FIRST_ROUND_STEPS = 2
 """Steps of the first round where decisions say when the next one is due."""

@@ -1,4 +1,4 @@
-"""A thread for what nobody should wait for."""
+"""A daemon thread that runs tasks in their order."""
 
 from __future__ import annotations
 

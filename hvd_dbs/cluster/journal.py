@@ -184,7 +184,11 @@ class Journal:
 
     def _fail(self, error: Exception) -> None:
         if not self._has_failed:
-            _LOGGER.warning("the journal %s has gaps: %s", self._path, error)
+            _LOGGER.warning(
+                "cannot write to the journal %s, so entries are missing in it: %s",
+                self._path,
+                error,
+            )
         self._has_failed = True
 
 

@@ -1,4 +1,4 @@
-"""What a rank says when an error ends it: who it is, and whether the fault is its own."""
+"""Logs which rank an error has ended, and whether it or another rank has failed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _ROUNDS_REMEMBERED = 5
 
 
 class OwnTime:
-    """What decisions take between the steps of this rank: nobody's pace, but a cost.
+    """What balancing takes of this rank's time: no part of its busy seconds, but a decision's cost.
 
     Args:
         exclude: Is told the seconds that are no work of the step behind them.
@@ -47,9 +47,9 @@ class OwnTime:
     def count_beside(self, seconds: float) -> None:
         """Processor time that a round took in another thread of this rank.
 
-        A rank that trains on one core has it from there. With more of them it is a part at most,
-        and nothing where an accelerator does the work. A rank that a container limits to a part of
-        a core waits for its next share of time.
+        On one core all of it is taken from training. On n cores it is at most 1/n, and nothing
+        where an accelerator does the work. A rank that a container limits to a part of a core waits
+        for its next share of time.
         """
         self._since_round += seconds / self._num_cores
 

@@ -33,10 +33,12 @@ _PATIENCE = 1.0
 
 _WARN_SECONDS = 60.0
 _WARNING = (
-    "the training data set waits for epoch %d to reach step %d. Who reads it ahead of training "
-    "cannot be served: no shuffle and no cache behind balancer.dataset, and no callback that reads "
-    "it before DynamicBatchSizeCallback has opened the epoch. A loop of one's own calls "
-    "balancer.loop.begin_epoch(epoch) before it reads, and end_steps(step) behind each step."
+    "the training data set waits for epoch %d to reach step %d. Either this rank waits for another "
+    "one, which has stopped training or does something else. Or the data set is read too far "
+    "ahead: by shuffle or cache behind balancer.dataset, or by a callback that comes before "
+    "DynamicBatchSizeCallback. A loop of one's own calls balancer.loop.begin_epoch(epoch) before "
+    "it reads, and end_steps(step) behind each step; with several steps in a call it gives "
+    "begin_training their number."
 )
 
 

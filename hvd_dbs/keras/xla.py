@@ -30,7 +30,7 @@ def turn_off_xla(model: keras.Model) -> bool:
     if hvd.rank() == 0:
         _LOGGER.warning(
             "XLA is turned off for training %s: Horovod's operations cannot be compiled by it. "
-            "compile(jit_compile=False) says so beforehand.",
+            "Give compile jit_compile=False to say so yourself.",
             model.name,
         )
     return True

@@ -1,4 +1,4 @@
-"""What people hear of decisions: a line of log for each change, and the journal."""
+"""Logs each change of plan, and writes the journal."""
 
 from __future__ import annotations
 

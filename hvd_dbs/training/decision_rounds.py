@@ -22,7 +22,7 @@ class DecisionRounds:
     """The round under way, and when the next one is due.
 
     A round is begun behind one step and finished behind the next, so that nobody waits for it.
-    Where a strategy leaves the cadence to us, ranks tell each other with their gradients whether
+    Where the cadence is automatic, ranks tell each other with their gradients whether
     their pace is far from what the last round said; if one's is, a round begins behind that step.
     Every rank makes the same calls in the same order.
 
@@ -73,7 +73,7 @@ class DecisionRounds:
 
     def begin_training(self) -> None:
         """A `fit` begins."""
-        self.steps_ahead = LEAST  # Of ranks that have come, nobody knows what they need.
+        self.steps_ahead = LEAST  # New ranks have not said yet what they need.
         self._steps_in_round = 0
         self._steps_to_next = self._controller.steps_to_next or 1
         if self.leaves_cadence:  # Who knows what has happened since the last fit?

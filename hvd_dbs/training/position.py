@@ -22,7 +22,7 @@ class TrainingPosition:
         epoch: The epoch that is open, or was last.
         steps_done: Its steps that are over.
         is_in_epoch: Whether an epoch is open.
-        start: Where the next training is to go on; None: where `fit` says, or it does already.
+        start: Where the next training is to go on; None: where `fit` says, or it has begun.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TrainingPosition:
         self.is_in_epoch = False
 
     def check_epoch(self, epoch: int) -> None:
-        """Lets go of where training was to go on, once it does. Collective where it was.
+        """Checks that training goes on where it is to, and forgets `start`. Collective if set.
 
         Raises:
             ValueError: On all ranks, if training is to go on in another epoch.
@@ -187,7 +187,7 @@ class TrainingPosition:
             self._stage.end_training(self._controller.plan.batch_sizes)
 
     def resize(self) -> None:
-        """The controller has another global batch size; a data set with too few steps goes."""
+        """The controller has another global batch size; a data set of too few steps is dropped."""
         stage, size = self._stage, self._controller.global_batch_size
         if stage is not None and num_steps(stage.num_samples, size) <= stage.num_steps:
             stage.resize(self._controller.plan.batch_sizes)

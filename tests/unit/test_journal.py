@@ -149,7 +149,7 @@ def test_a_full_disk_is_said_once_and_harms_nothing(caplog):
     with caplog.at_level(logging.WARNING, "hvd_dbs"):
         written("/dev/full", JOB, a_round(), a_round(8))
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "the journal /dev/full has gaps"
+        "cannot write to the journal /dev/full, so entries are missing in it"
     ]
 
 
@@ -191,7 +191,7 @@ def test_without_a_thread_nothing_is_written_and_the_training_goes_on(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     path = written(tmp_path / "run.jsonl", JOB)
-    assert not path.exists() and "has gaps: can't start new thread" in caplog.text
+    assert not path.exists() and "missing in it: can't start new thread" in caplog.text
 
 
 def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):

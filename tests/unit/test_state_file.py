@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.json cannot be read"):
         read_state(tmp_path / "none.json")
     (tmp_path / "bytes.json").write_bytes(b"\x80\xff")
-    with pytest.raises(ValueError, match="is no JSON"):
+    with pytest.raises(ValueError, match="is not valid JSON"):
         read_state(tmp_path / "bytes.json")
 
 

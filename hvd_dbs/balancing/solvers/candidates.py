@@ -41,7 +41,7 @@ class Search:
     Attributes:
         problem: The sum, the bounds, the plan in force.
         visited: What ranks are taken to need.
-        seen: What they have been seen to need: a guard knows of no visits.
+        seen: What they have been seen to need, without what a guard assumes.
         now: Seconds of a step with the plan in force.
         gain: By which part of `now` a step has to be shorter.
     """

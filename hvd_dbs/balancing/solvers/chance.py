@@ -39,7 +39,7 @@ def equal_by_chance(
 
 
 def plainly_unequal(visited: VisitedCurves, relative: NDArray[np.float64]) -> bool:
-    """Whether more than a tenth of the ranks is far off, were noise three times what it seems.
+    """Whether more than a tenth of the ranks is far off even if noise is three times its estimate.
 
     Far is four such deviations, but at least 25 % and at most 40 %.
 

@@ -15,8 +15,8 @@ _NEAR = 0.8
 """The shortest step is first sought above this part of the longest allowed."""
 _ACCURACY = 1e-12
 _LARGE, _LARGE_ACCURACY = 131072, 1e-4
-"""With global batches of more units, a step is as good as the best one within this accuracy: what
-is too much is given back all the same."""
+"""With global batches of more units, the search for the shortest step ends at this accuracy; the
+sum is exact all the same."""
 _TO_THE_LEAST = 4096
 """Batches of up to so many units are searched to the end where curves have holes."""
 _MANY, _SAMPLED, _SAMPLE_ACCURACY, _SAMPLE_ERROR = 4096, 16, 0.01, 0.03
@@ -51,8 +51,8 @@ def equal_finish(
 ) -> Plan:
     """The plan with the shortest step by these curves.
 
-    Where no plan with that sum is found below the time of the plan in force, it is the plan in
-    force (nothing can be gained), as long as that one is allowed.
+    If no plan is faster than the one in force, it is the one in force, as long as that is within
+    the bounds.
 
     Args:
         problem: The sum, the bounds, the plan in force.

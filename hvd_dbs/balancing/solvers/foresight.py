@@ -14,8 +14,8 @@ _LOSS_WEIGHT, _BETTER, _LEAST_BETTER = 0.02, 0.9, 0.01
 _SPELL_RISES, _SPELL_FALLS = 0.1, 0.01
 _RISK_WEIGHT, _LEAST_RISK = 0.05, 0.125
 _SLOWNESS_RISES, _SLOWNESS_FALLS, _GUARD = 0.05, 0.5, 0.9
-"""A guard holds known slow ranks at that slowness, so what is seen is no less: 0.9 of it lets it
-fall. It falls fast, since a guard costs in each step and a step without one only now and then."""
+"""While there is a guard, steps are as slow as it assumes: with 0.9 of the slowness it can fall. It
+falls fast, since a guard costs in each step, and having none only now and then."""
 
 
 def no_foresight() -> SolverState:
@@ -29,8 +29,8 @@ def foresee(
     """What ranks are to be planned with that may become slower before the plan holds.
 
     A plan comes a few steps after what it answers, so where ranks become slow every few steps
-    there is always one that keeps all others waiting. Who is taken to be slow beforehand has less
-    to do and does not; that costs some speed in each step. There are two ways:
+    there is always one that keeps all others waiting. A rank that is taken to be slow beforehand
+    has fewer samples and delays nobody; that costs some speed in each step. There are two ways:
 
     - *Ranks that have been slow before* are taken to be as slow as ranks are in such spells, or by
       1/2 or 3/4 of that. Whether one of these pays is known from the past: each round tells how

@@ -28,8 +28,8 @@ _MOST_RANKS_TO_TRY = 32
 _THOUSANDS = 4096
 """From so many ranks on, the best plan is mostly chance, and only ranks surely late are moved."""
 _SURE_SIGMAS, _MANY_CHANGED = 2.6, 0.02
-"""A rank is surely late by so many deviations, with an even split by those that one is left for;
-where more than this part of the ranks has another pace, it is not chance that moves the plan."""
+"""A rank is surely late by so many deviations (with an even split, by `_EVEN_SIGMAS`). Where more
+than this part of the ranks has another pace, it is not chance that moves the plan."""
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3

@@ -14,7 +14,7 @@ _PRIOR, _MOST_FACTOR, _MOST_LOG_PACE, _HEEDED = 0.1, 1.5, 1.5, 0.05
 
 
 def no_warnings(num_rows: int) -> ModelState:
-    """Before the first reading: nothing is known of the load, and it has told nothing yet."""
+    """Before the first reading: neither the load nor what it does to steps is known."""
     return {
         "load": np.full(num_rows, np.nan),
         "load_noise": np.full(num_rows, _FIRST_NOISE**2),

@@ -37,8 +37,8 @@ def usual_pace(
 ) -> NDArray[np.float64]:
     """The entry "usual" after a round, shape `[rows]`.
 
-    The mean over rounds that noise alone sets apart from it. A much slower round counts little,
-    since it will pass, and a much faster one a lot: so the rounds before it were disturbed.
+    The mean over rounds that differ from it by no more than noise does. A much slower round counts
+    little, since it will pass. A much faster one counts a lot: the rounds before were disturbed.
 
     Args:
         state: What `no_pace` names, and "noise", the variance of a step's logarithm.
@@ -59,8 +59,8 @@ def slow_spells(
 ) -> ModelState:
     """The other entries after a round.
 
-    A slow batch size is no spell: changes are told where a rank has been before. Who becomes
-    faster than ever was slow until then, and what stays becomes usual, and was no spell.
+    A slow batch size is no spell: changes are told where a rank has been before. If a rank becomes
+    faster than ever, it was slow until then. A slowdown that stays becomes usual, and was no spell.
 
     Args:
         state: What `no_pace` names.

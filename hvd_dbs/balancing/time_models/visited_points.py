@@ -42,7 +42,7 @@ class VisitedPoints:
     The last `capacity` batch sizes are kept. Where the start of communication is measured, a
     time is Cannikin's f_i, so hidden communication is seen (`Measurement.finish_seconds`).
 
-    A change of the rank's pace is told from a tooth by coming back: at a point known well, a
+    At a new batch size a change of pace looks like a tooth. Only a known one tells: there, a
     time that is far off (six deviations and 7.5 %) is another pace at once, unless it may be a
     pause or the first step of a batch size; four deviations and 5 % have to be seen twice running,
     and so has a time at a new point that no tooth explains. Then all points are scaled by what was
@@ -58,8 +58,8 @@ class VisitedPoints:
 
     Beside the points it keeps the rank's usual pace, which disturbances that pass do not move.
 
-    Times at points are drawn to a line through the last rounds, altogether where it has told as
-    well as they have what a return to them takes.
+    Times at points are drawn to a line through the last rounds. Where the line has predicted repeat
+    visits as well as the points have, it takes their place.
 
     Slope beyond the points: d log t / d log b around the batch size in use, fitted robustly to
     the points, drawn towards 0.9.

@@ -206,8 +206,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
             ) from error
         if hashlib.sha256(content).hexdigest() != state.get("weights_checksum"):
             raise ValueError(
-                f"{weights} does not hold what was saved with {path}: its checksum is another "
-                f"one. Restore both from a copy, or remove {path} to train from the start."
+                f"{weights} does not hold what was saved with {path}: its checksum "
+                f"differs. Restore both from a copy, or remove {path} to train from the start."
             )
         start = 0
         for variable in self._variables():
