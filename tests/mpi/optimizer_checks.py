@@ -24,17 +24,58 @@ from tests.mpi.problems import (
 B = 16
 
 
+def _require_weights_of_one_process(make_optimizer):
+    arrays = images(70)
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    net = model()
+    compile_model(net, hvd.DistributedOptimizer(make_optimizer(), balancer=balancer))
+    fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
+    expected, _ = one_process_run(model(), arrays, B, make_optimizer())
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
 def check_adam_with_clipping_and_decay_equals_one_process():
     def adam():
         return keras.optimizers.AdamW(0.01, weight_decay=0.01, global_clipnorm=0.5)
 
-    arrays = images(70)
-    balancer = hvd.Balancer(B, scripted(some_plans(B)))
-    net = model()
-    compile_model(net, hvd.DistributedOptimizer(adam(), balancer=balancer))
-    fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
-    expected, _ = one_process_run(model(), arrays, B, adam())
-    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+    _require_weights_of_one_process(adam)
+
+
+class DecayingRate(keras.optimizers.schedules.LearningRateSchedule):
+    """Keras knows neither its name nor its arguments."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __call__(self, step):
+        return self.rate / (1.0 + keras.ops.cast(step, "float32"))
+
+
+class Scaled(keras.optimizers.AdamW):
+    """Has an argument that its configuration does not."""
+
+    def __init__(self, learning_rate, scale=1.0):
+        super().__init__(learning_rate, weight_decay=0.5)
+        self.scale = scale
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient, variable, self.scale * learning_rate)
+
+
+def check_what_an_optimizer_was_told_beside_its_configuration_holds():
+    def scaled():
+        optimizer = Scaled(lambda: 0.01, scale=3.0)
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        return optimizer
+
+    def several():
+        of_biases, others = keras.optimizers.SGD(DecayingRate(0.1)), scaled()
+        return keras.optimizers.MultiOptimizer(
+            lambda variable: of_biases if "bias" in variable.path else others
+        )
+
+    _require_weights_of_one_process(scaled)
+    _require_weights_of_one_process(several)
 
 
 def check_sparse_gradients_equal_one_process():
