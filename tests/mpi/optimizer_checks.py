@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from tests.mpi.problems import (
@@ -20,6 +23,7 @@ from tests.mpi.problems import (
     some_plans,
     weights_of_all_ranks,
 )
+from tests.mpi.together import shared_folder
 
 B = 16
 
@@ -105,6 +109,84 @@ def check_sparse_gradients_equal_one_process():
         reference = keras.optimizers.SGD(0.5, momentum=0.9)
         expected, _ = one_process_run(embedding(), arrays, B, reference)
         np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+class WithoutCall(keras.Model):
+    """Nobody but its `train_step` can build it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = _unbuilt_layers()
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self.net(x))
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.net = _unbuilt_layers()
+
+    def call(self, x):
+        return self.net(x)
+
+
+def _unbuilt_layers():
+    return keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4)])
+
+
+def _unbuilt(kind, seed=1):
+    keras.utils.set_random_seed(seed)
+    return kind()
+
+
+def check_models_that_their_first_batch_would_build():
+    """Once `fit` ended with Keras's "Unknown variable", and asked for a new optimizer."""
+    arrays = images(70)
+    for kind in (_unbuilt_layers, Subclassed):
+        expected, _ = one_process_run(_unbuilt(kind), arrays, B)
+        with shared_folder() as folder:
+            for epochs in (1, 3):  # The second goes on from what the first has saved.
+                balancer = hvd.Balancer(B, scripted(some_plans(B)))
+                net = _unbuilt(kind, seed=1 + hvd.rank())
+                compile_model(net, sgd(balancer))
+                state = hvd.callbacks.TrainingStateCallback(folder, balancer)
+                dataset = balancer.dataset(arrays, shuffle_seed=SEED)
+                fit(net, balancer, dataset, epochs=epochs, callbacks=[state])
+        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+def check_a_model_that_only_its_first_step_can_build_is_broadcast_behind_it():
+    balancer = hvd.Balancer(B, scripted(some_plans(B)))
+    net = _unbuilt(WithoutCall, seed=1 + hvd.rank())
+    net.compile(sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    net.fit(
+        balancer.dataset(images(70), shuffle_seed=SEED),
+        epochs=2,
+        verbose=0,
+        shuffle=False,
+        callbacks=[
+            hvd.callbacks.DynamicBatchSizeCallback(balancer),
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        ],
+    )
+    weights = weights_of_all_ranks(net)
+    np.testing.assert_array_equal(weights, np.broadcast_to(weights[0], weights.shape))
+
+
+def check_ranks_with_models_of_other_layers_are_an_error():
+    layers = [keras.layers.Dense(4) for _ in range(1 + hvd.rank())]
+    net = keras.Sequential([keras.layers.Input((4,)), *layers])
+    compile_model(net, sgd(None))
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    callback.set_model(net)
+    with nullcontext() if hvd.size() == 1 else pytest.raises(ValueError, match="same model on ev"):
+        callback.on_train_begin()
 
 
 def check_optimizer_without_a_balancer_averages_as_horovod_does():
