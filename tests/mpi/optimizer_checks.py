@@ -180,7 +180,8 @@ def check_a_model_that_only_its_first_step_can_build_is_broadcast_behind_it():
 
 
 def check_ranks_with_models_of_other_layers_are_an_error():
-    layers = [keras.layers.Dense(4) for _ in range(1 + hvd.rank())]
+    # Named: the layers of later checks, which Keras counts, must have one name on all ranks.
+    layers = [keras.layers.Dense(4, name=f"layer_{i}") for i in range(1 + hvd.rank())]
     net = keras.Sequential([keras.layers.Input((4,)), *layers])
     compile_model(net, sgd(None))
     callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
