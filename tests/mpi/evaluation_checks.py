@@ -82,6 +82,49 @@ def check_evaluate_equals_one_process():
                 np.testing.assert_allclose(logs[name], value, rtol=1e-6, err_msg=name)
 
 
+class TracksItsLoss(keras.Model):
+    """Averages the losses of batches, as Keras's guides do."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.tracker = net, keras.metrics.Mean(name="loss")
+
+    metrics = property(lambda self: [self.tracker])
+
+    def test_step(self, data):
+        x, y = data
+        self.tracker.update_state(tf.reduce_mean((self.net(x) - y["one"]) ** 2))
+        return {"loss": self.tracker.result()}
+
+
+def two_outputs():
+    """A model whose losses of each output count batches, and samples that differ between ranks."""
+    keras.utils.set_random_seed(2)
+    image = keras.layers.Input((64,))
+    heads = {name: keras.layers.Dense(1, name=name)(image) for name in ("one", "other")}
+    x = np.sort(images(4 * B)[0].reshape(4 * B, 64), axis=0)
+    return keras.Model(image, heads), (x, {"one": 2 * x[:, :1], "other": x[:, 1:2]})
+
+
+def check_means_over_batches_weigh_ranks_by_samples():
+    """Once each rank counted the same: 2.57 on plan (7, 1), where one process says 1.40."""
+    net, arrays = two_outputs()
+    net.compile(loss={"one": "mse", "other": "mae"})
+    tracking = TracksItsLoss(keras.Sequential([net.layers[0], net.get_layer("one")]))
+    tracking.compile()
+    plan = some_plans(B)[0]
+    balancer = hvd.Balancer(B, hvd.strategies.static(plan))
+    average = hvd.callbacks.MetricAverageCallback(balancer=balancer)
+    options = {"verbose": 0, "return_dict": True}
+    for one in (net, tracking):
+        expected = one.evaluate(tf.data.Dataset.from_tensor_slices(arrays).batch(B), **options)
+        dataset = balancer.dataset(arrays, training=False)
+        logs = one.evaluate(dataset, callbacks=[average], **options)
+        assert logs.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(logs[name], value, rtol=1e-6, err_msg=name)
+
+
 def check_every_sample_is_evaluated_once_and_no_more_than_the_plan_at_a_time():
     for num_samples in (1, 37, 5 * B + 1):
         balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))

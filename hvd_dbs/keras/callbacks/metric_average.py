@@ -83,7 +83,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             )
         evaluation.steps_done = batch + 1
         if evaluation.steps_done >= stage.num_steps:
-            sum_metrics(self.model, stage.weight)
+            sum_metrics(self.model, stage.weight, stage.num_steps)
             evaluation.is_summed = True
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
