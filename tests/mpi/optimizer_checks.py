@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from contextlib import nullcontext
 
 import keras
@@ -10,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.cluster import collective as job
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -236,3 +239,17 @@ def check_loss_scaling_the_wrong_way_round_is_an_error():
     compile_model(net, keras.optimizers.LossScaleOptimizer(sgd(balancer)))
     with pytest.raises(ValueError, match="wrap it the other way round"):
         net.fit(*images(B), batch_size=B, verbose=0)
+
+
+def check_a_collective_takes_its_thread_along():
+    """Once each balancer left a thread behind, until the process ended."""
+    before = set(threading.enumerate())
+    collective = job.connect()
+    collective.start(lambda ranks: ranks.allgather(np.zeros(1))).result(10)
+    threads = set(threading.enumerate()) - before
+    assert len(threads) == int(hvd.size() > 1)
+    del collective
+    gc.collect()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
