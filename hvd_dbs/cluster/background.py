@@ -75,3 +75,4 @@ class BackgroundThread:
                 future.set_result(function())
             except BaseException as error:  # The caller's, who asks for the result.
                 future.set_exception(error)
+            del task, future, function  # Nothing that it has used lives on while it waits.

@@ -9,6 +9,7 @@ import atexit
 import os
 import socket
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -135,11 +136,15 @@ class ElasticCollective(Collective):
 
 
 class ThreadedCollective(Collective):
-    """Has a thread of its own for what is not waited for; all is done in the order of the calls."""
+    """Has a thread of its own for what is not waited for; all is done in the order of the calls.
+
+    The thread ends with it.
+    """
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._thread = BackgroundThread("hvd_dbs collective")
+        weakref.finalize(self, _end, self._thread).atexit = False
 
     def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         """Rows of all ranks, shape `[size, n]`."""
@@ -164,6 +169,11 @@ class ThreadedCollective(Collective):
         raise NotImplementedError
 
 
+def _end(thread: BackgroundThread) -> None:
+    thread.close()
+    atexit.unregister(thread.close)
+
+
 class MpiCollective(ThreadedCollective):
     """mpi4py on buffers, beside Horovod's own MPI thread, on a communicator of its own."""
 
@@ -177,7 +187,8 @@ class MpiCollective(ThreadedCollective):
 
         self._communicator = MPI.COMM_WORLD.Dup()
         super().__init__(self._communicator.Get_rank(), self._communicator.Get_size())
-        atexit.register(self.close)  # Before Horovod ends MPI.
+        # Before Horovod ends MPI. Not `self.close`, which would keep this one till then.
+        atexit.register(self._thread.close)
         leave_together_at_exit()
 
     def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from typing import Any
+
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
+
+from hvd_dbs.cluster import agreement
+from hvd_dbs.cluster.collective import Collective
+
+MetricValues = list[tuple[keras.Variable, NDArray[Any]]]
+"""Variables of metrics, and a value of each."""
 
 _NAME = "hvd_dbs.metric_sums"
+_KERAS = ("keras.src.metrics.", "keras.src.trainers.")
 
 
-def sum_metrics(model: keras.Model, weight: int) -> None:
+def sum_metrics(model: keras.Model, weight: int, num_batches: int) -> None:
     """Adds up the state of a model's metrics over all ranks, in place. Collective.
 
     Keras's metrics keep sums (of values and weights, confusion matrices, histograms of scores),
@@ -18,9 +30,14 @@ def sum_metrics(model: keras.Model, weight: int) -> None:
     Keras says of each variable how to put it together, `aggregation`, "sum" unless told
     otherwise; "mean" weighs by samples here, "only_first_replica" takes rank 0's.
 
+    A `Mean` that has counted batches, not samples, on every rank (a loss of one of several outputs,
+    or `update_state(loss)` in a step of one's own) would count each rank the same, however small
+    its batches are. Such a mean of a rank is weighed by the rank's samples instead.
+
     Args:
         model: Its metrics have the same variables on all ranks.
         weight: Samples of this rank; where it has none its metrics count for nothing.
+        num_batches: Steps of this rank that the samples were in.
     """
     if hvd.size() == 1:
         return
@@ -32,16 +49,122 @@ def sum_metrics(model: keras.Model, weight: int) -> None:
         np.zeros(value.size) if factor == 0 else factor * value.ravel()
         for value, factor in zip(values, factors, strict=True)
     ]
+    means = [m for m in _with_inner(model.metrics) if isinstance(m, keras.metrics.Mean)]
+    rows = np.array([_by_samples(mean, weight, num_batches) for mean in means]).reshape(-1, 3)
+    head = [float(weight), float(weight > 0)]
     with tf.device("CPU"):
-        row = tf.constant(np.concatenate([[float(weight)], *parts]))
+        row = tf.constant(np.concatenate([head, rows.ravel(), *parts]))
         total = hvd.allreduce(row, op=hvd.Sum, name=_NAME).numpy()
-    start = 1
+    start = len(head) + rows.size
     for variable, value in zip(variables, values, strict=True):
         summed = total[start : start + value.size].reshape(value.shape)
         start += value.size
         if variable.aggregation == "mean":
             summed = summed / total[0]
         variable.assign(summed.astype(variable.dtype))
+    sums = total[len(head) : len(head) + rows.size].reshape(rows.shape)
+    for mean, (ranks, summed, count) in zip(means, sums.tolist(), strict=True):
+        if 0 < ranks == total[1]:
+            mean.total.assign(summed)
+            mean.count.assign(count)
+
+
+def metric_values(model: keras.Model) -> MetricValues:
+    """What a model's metrics have counted, to be put back by `assign`."""
+    return [(variable, variable.numpy()) for variable in model.metrics_variables]
+
+
+def results_over_ranks(
+    collective: Collective,
+    model: keras.Model,
+    values: MetricValues,
+    logs: dict[str, Any],
+    weight: int,
+    num_batches: int,
+) -> dict[str, Any]:
+    """Results over all ranks of those metrics that this rank's logs were made of. Collective.
+
+    Metrics of Keras and classes derived from them: nobody has promised that others keep sums.
+
+    Args:
+        collective: The job.
+        model: Its metrics are afterwards what they were.
+        values: What its metrics had counted when the logs were made.
+        logs: This rank's results, by name.
+        weight: Samples of this rank.
+        num_batches: Steps of this rank that the samples were in.
+
+    Returns:
+        Results by name; none of what is no result of a metric on some rank, such as a number that
+        a `train_step` returns, or where the metrics have been used for something else since.
+    """
+    now = metric_values(model)
+    _assign(values)
+    others = _names_that_may_be_no_sums(model)
+    stands = [
+        name
+        for name, value in model.get_metrics_result().items()
+        if name in logs
+        and np.array_equal(value, logs[name], equal_nan=True)
+        and not any(_is_of(name, other) for other in others)
+    ]
+    texts = agreement.allgather_text(collective, json.dumps([len(values), sorted(stands)]))
+    found = [json.loads(text) for text in texts]
+    names = set.intersection(*(set(names) for _, names in found))
+    results = {}
+    if names and len({num_values for num_values, _ in found}) == 1:
+        sum_metrics(model, weight, num_batches)
+        summed = model.get_metrics_result()
+        results = {name: _plain(summed[name]) for name in sorted(names)}
+    _assign(now)
+    return results
+
+
+def _plain(result: Any) -> Any:
+    """A result as Keras puts it into the logs."""
+    value = np.asarray(result)
+    return float(value) if value.ndim == 0 else value
+
+
+def _assign(values: MetricValues) -> None:
+    for variable, value in values:
+        variable.assign(value)
+
+
+def _with_inner(metrics: Sequence[Any]) -> list[Any]:
+    """These metrics, and those that they hold."""
+    found: dict[int, Any] = {}
+    for metric in metrics:
+        inner = getattr(metric, "metrics", None) or getattr(metric, "_metrics", None) or ()
+        found |= {id(one): one for one in (metric, *_with_inner(inner))}
+    return list(found.values())
+
+
+def _names_that_may_be_no_sums(model: keras.Model) -> set[str]:
+    """Names of the results of metrics whose classes owe nothing to Keras's own.
+
+    Such a one may keep the last value that it saw, for example.
+    """
+    names: set[str] = set()
+    for metric in _with_inner(model.metrics):
+        bases = [base for base in type(metric).__mro__ if base is not keras.metrics.Metric]
+        if not any(base.__module__.startswith(_KERAS) for base in bases):
+            result = metric.result()
+            names |= set(result) if isinstance(result, dict) else {metric.name}
+    return names
+
+
+def _is_of(name: str, metric_name: str) -> bool:
+    """Whether a result may be that metric's: Keras adds the names of outputs, and numbers."""
+    return f"_{metric_name}_" in f"_{name}_"
+
+
+def _by_samples(mean: Any, weight: int, num_batches: int) -> tuple[float, float, float]:
+    """Whether it has counted batches here; then its total and count as if it had samples."""
+    count = float(mean.count.numpy())
+    if weight == 0 or not 0 < count == num_batches:
+        return 0.0, 0.0, 0.0
+    return 1.0, float(mean.total.numpy()) / count * weight, float(weight)
 
 
 def _factor(variable: keras.Variable, weight: int) -> float:

@@ -28,6 +28,10 @@ _HOROVOD_DEFAULTS: dict[str, Any] = {
 }
 
 
+_IS_INNER = "_hvd_dbs_is_inner"
+"""Attribute of an optimizer inside a distributed LossScaleOptimizer."""
+
+
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer: keras.optimizers.Optimizer,
     name: str | None = None,
@@ -38,7 +42,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     process_set: hvd.ProcessSet = hvd.global_process_set,
     **horovod_options: Any,
 ) -> keras.optimizers.Optimizer:
-    """Makes `optimizer` apply the mean gradient of all ranks.
+    """Makes `optimizer` apply the mean gradient of all ranks, in place.
 
     The gradients are reduced before clipping, weight decay, moving averages and gradient
     accumulation, all of which Keras does in `apply`. Under the `mixed_float16` policy the
@@ -46,7 +50,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     so all ranks see the same overflows and skip the same steps.
 
     Args:
-        optimizer: A Keras 3 optimizer that is not built yet.
+        optimizer: A Keras 3 optimizer that is not built yet. It is distributed from now on: a
+            model that is trained without the other ranks needs one of its own.
         name: Name of the optimizer; None keeps its own.
         balancer: Weighs each rank's gradient by its samples in the step; None: equal weights.
         compression: Horovod's compression for the way over the network.
@@ -55,7 +60,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         **horovod_options: Horovod's other options, accepted with their default values.
 
     Returns:
-        An optimizer of the same class and settings; a model saved with it loads in plain Keras.
+        The optimizer given, with all it was told; under `mixed_float16` what wraps it. A model
+        saved with it loads in plain Keras.
 
     Raises:
         TypeError: If it is not a Keras 3 optimizer, `balancer` is no Balancer, or an option is
@@ -67,16 +73,15 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         optimizer, keras.optimizers.LossScaleOptimizer
     ):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    config = optimizer.get_config()
     if name is not None:
-        config["name"] = name
+        optimizer.name = name
     reducer = GradientReducer(
         balancer,
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         process_set=process_set,
     )
-    return _distributed(type(optimizer).from_config(config), reducer)
+    return _distributed(optimizer, reducer)
 
 
 def load_model(
@@ -117,8 +122,17 @@ def load_model(
 
 
 def _distributed(optimizer: Any, reducer: GradientReducer) -> Any:
-    """Makes this very optimizer reduce, and follow the balancer's learning-rate factor."""
+    """Makes this very optimizer reduce, and follow the balancer's learning-rate factor.
+
+    Not a new one of its configuration: that holds neither what a method has set
+    (`exclude_from_weight_decay`) nor arguments and attributes that a subclass does not name in
+    `get_config`, and no optimizer can be made of it where it holds a function or an unregistered
+    class. Nor a copy: `copy.copy` and `copy.deepcopy` of a Keras optimizer go by the configuration
+    too.
+    """
     inner = getattr(optimizer, "inner_optimizer", None)  # Of a LossScaleOptimizer.
+    if inner is not None:
+        object.__setattr__(inner, _IS_INNER, True)
     if reducer.balancer is not None:
         ramped = optimizer if inner is None else inner
         _mix_in(RampedLearningRate, ramped)
@@ -176,12 +190,16 @@ def _check(optimizer: Any, name: Any, horovod_options: dict[str, Any]) -> None:
             f"optimizer is a {type(optimizer).__module__}.{type(optimizer).__name__}; expected a "
             f"Keras 3 optimizer such as keras.optimizers.SGD(0.1)."
         )
-    if isinstance(optimizer, _Distributed):
-        raise ValueError("optimizer is distributed already; give DistributedOptimizer a plain one.")
-    if optimizer.built:
+    inner = getattr(optimizer, "inner_optimizer", None)  # Of a LossScaleOptimizer.
+    if any(isinstance(one, _Distributed) or hasattr(one, _IS_INNER) for one in (optimizer, inner)):
         raise ValueError(
-            "optimizer is built already and its state would be lost. Make it distributed before "
-            "the model is compiled or trained."
+            "optimizer is distributed already: DistributedOptimizer changes the one that it is "
+            "given. Give it a plain one, and each model its own."
+        )
+    if optimizer.built or getattr(inner, "built", False):
+        raise ValueError(
+            "optimizer is built already, for a model that it has trained. Make it distributed "
+            "before the model is compiled or trained."
         )
     if not isinstance(name, str | None):
         raise TypeError(

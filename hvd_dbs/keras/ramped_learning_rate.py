@@ -31,7 +31,10 @@ class RampedLearningRate:
         """The optimizer's own learning rate; while it updates weights, times the factor."""
         own = super().learning_rate  # type: ignore[misc]
         multiplier = self._hvd_dbs_multiplier
-        return own if multiplier is None else own * tf.cast(multiplier, own.dtype)
+        if multiplier is None:
+            return own
+        rate = keras.ops.convert_to_tensor(own)  # A function may give a Python number.
+        return rate * tf.cast(multiplier, rate.dtype)
 
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:

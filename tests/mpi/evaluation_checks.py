@@ -10,6 +10,7 @@ import tensorflow as tf
 import hvd_dbs.keras as hvd
 from tests.mpi.problems import (
     SEED,
+    OneProcess,
     compile_model,
     fit,
     flat,
@@ -46,7 +47,7 @@ def binary(arrays):
     return x, (y[:, None] % 2).astype(np.float32)
 
 
-def binary_model(**options):
+def binary_model(more=(), **options):
     """A classifier whose metrics are confusion matrices and histograms, not only means."""
     keras.utils.set_random_seed(2)
     net = keras.Sequential(
@@ -62,6 +63,7 @@ def binary_model(**options):
         keras.metrics.F1Score(threshold=0.5, name="f1"),
         keras.metrics.TruePositives(thresholds=0.0, name="positives"),
         keras.metrics.FalsePositives(thresholds=0.0, name="negatives"),
+        *more,
     ]
     net.compile(loss="binary_crossentropy", metrics=metrics, **options)
     return net
@@ -80,6 +82,84 @@ def check_evaluate_equals_one_process():
             assert logs.keys() == expected.keys()
             for name, value in expected.items():
                 np.testing.assert_allclose(logs[name], value, rtol=1e-6, err_msg=name)
+
+
+class TracksItsLoss(keras.Model):
+    """Averages the losses of batches, as Keras's guides do."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.tracker = net, keras.metrics.Mean(name="loss")
+
+    metrics = property(lambda self: [self.tracker])
+
+    def test_step(self, data):
+        x, y = data
+        self.tracker.update_state(tf.reduce_mean((self.net(x) - y["one"]) ** 2))
+        return {"loss": self.tracker.result()}
+
+
+def two_outputs():
+    """A model whose losses of each output count batches, and samples that differ between ranks."""
+    keras.utils.set_random_seed(2)
+    image = keras.layers.Input((64,))
+    heads = {name: keras.layers.Dense(1, name=name)(image) for name in ("one", "other")}
+    x = np.sort(images(4 * B)[0].reshape(4 * B, 64), axis=0)
+    return keras.Model(image, heads), (x, {"one": 2 * x[:, :1], "other": x[:, 1:2]})
+
+
+def check_means_over_batches_weigh_ranks_by_samples():
+    """Once each rank counted the same: 2.57 on plan (7, 1), where one process says 1.40."""
+    net, arrays = two_outputs()
+    net.compile(loss={"one": "mse", "other": "mae"})
+    tracking = TracksItsLoss(keras.Sequential([net.layers[0], net.get_layer("one")]))
+    tracking.compile()
+    plan = some_plans(B)[0]
+    balancer = hvd.Balancer(B, hvd.strategies.static(plan))
+    average = hvd.callbacks.MetricAverageCallback(balancer=balancer)
+    options = {"verbose": 0, "return_dict": True}
+    for one in (net, tracking):
+        expected = one.evaluate(tf.data.Dataset.from_tensor_slices(arrays).batch(B), **options)
+        dataset = balancer.dataset(arrays, training=False)
+        logs = one.evaluate(dataset, callbacks=[average], **options)
+        assert logs.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(logs[name], value, rtol=1e-6, err_msg=name)
+
+
+class LastValue(keras.metrics.Metric):
+    """Keeps what it saw last, and has not told Keras so: the sum over ranks would be wrong."""
+
+    def __init__(self):
+        super().__init__(name="last")
+        self.value = self.add_variable((), "zeros", name="value")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(3.0)
+
+    def result(self):
+        return tf.identity(self.value.value)
+
+
+def check_training_metrics_equal_one_process():
+    """Once AUC and F1 were averages over ranks, and depended on the plan."""
+    for num_samples, steps, validates in ((65, 1, False), (70, 3, True)):
+        arrays = binary(images(num_samples))
+        plain, batches = binary_model(optimizer=keras.optimizers.SGD(0.05)), OneProcess(arrays, B)
+        expected = []
+        for batches.epoch in range(2):
+            expected.append(plain.fit(batches, shuffle=False, verbose=0).history)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), balancer=balancer)
+        net = binary_model(optimizer=optimizer, steps_per_execution=steps, more=[LastValue()])
+        held_out = balancer.dataset(binary(images(41)), training=False) if validates else None
+        dataset = balancer.dataset(arrays, shuffle_seed=SEED)
+        history = fit(net, balancer, dataset, epochs=2, validation_data=held_out).history
+        np.testing.assert_array_equal(history["last"], [3.0, 3.0])
+        for epoch, logs in enumerate(expected):
+            for name, values in logs.items():
+                given = history[name][epoch]
+                np.testing.assert_allclose(given, values[0], rtol=1e-6, err_msg=name)
 
 
 def check_every_sample_is_evaluated_once_and_no_more_than_the_plan_at_a_time():

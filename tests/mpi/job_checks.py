@@ -7,6 +7,7 @@ import socket
 import tempfile
 import time
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -400,10 +401,24 @@ def check_optimizer_arguments():
     built.build([keras.Variable(1.0)])
     with pytest.raises(ValueError, match="built already"):
         hvd.DistributedOptimizer(built)
+    with pytest.raises(ValueError, match="built already"):
+        hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(built))
     plain = keras.optimizers.Adam(0.3, beta_1=0.5)
-    accepted = hvd.DistributedOptimizer(plain, op=hvd.Average, num_groups=0)
-    assert type(accepted).__name__ == "Adam"
-    assert accepted.get_config() == plain.get_config()
+    config = plain.get_config()
+    accepted = hvd.DistributedOptimizer(plain, "mine", op=hvd.Average, num_groups=0)
+    assert accepted is plain
+    assert accepted.get_config() == {**config, "name": "mine"}
+    # Plain in Keras: what is saved, copied and sent to other processes.
+    restored = keras.optimizers.deserialize(keras.optimizers.serialize(plain))
+    assert type(restored) is type(deepcopy(plain)) is keras.optimizers.Adam
+    inner = keras.optimizers.SGD()
+    for given in (plain, hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(inner))):
+        with pytest.raises(ValueError, match="distributed already"):
+            hvd.DistributedOptimizer(given)
+    with pytest.raises(ValueError, match="distributed already"):
+        hvd.DistributedOptimizer(inner)
+    with pytest.raises(ValueError, match="distributed already"):
+        hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(plain))
 
 
 def check_a_saved_model_loads_in_plain_keras():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import CancelledError
+from functools import partial
 
 import pytest
 
@@ -69,6 +71,17 @@ def test_what_has_not_begun_when_it_is_closed_never_does(thread):
     with pytest.raises(CancelledError):
         thread.start(lambda: done.append(2)).result(10)
     assert not done
+
+
+def test_what_it_has_used_does_not_live_on_while_it_waits(thread):
+    class Used:
+        pass
+
+    used, is_gone = Used(), threading.Event()
+    weakref.finalize(used, is_gone.set)
+    thread.start(partial(id, used)).result(10)
+    del used
+    assert is_gone.wait(10)
 
 
 def test_a_process_ends_whatever_it_waits_for():

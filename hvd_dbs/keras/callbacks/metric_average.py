@@ -11,7 +11,12 @@ import numpy as np
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
-from hvd_dbs.keras.metric_sums import sum_metrics
+from hvd_dbs.keras.metric_sums import (
+    MetricValues,
+    metric_values,
+    results_over_ranks,
+    sum_metrics,
+)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -19,8 +24,11 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     Stands before callbacks that act on metrics, such as ReduceLROnPlateau.
 
-    - Training metrics are averaged once an epoch; with a balanced optimizer they are weighted by
-      each rank's samples in it.
+    - With a balanced optimizer what the metrics of all ranks have counted is added up once an
+      epoch, so that training metrics are those of one process that sees the same samples in the
+      same steps, also those that are no averages, such as AUC. A metric that derives from
+      `keras.metrics.Metric` itself, and what is no metric of the model, such as a number that a
+      `train_step` of one's own returns, is averaged, weighted by each rank's samples in the epoch.
     - An evaluation of `balancer.dataset(..., training=False)`, as `validation_data` or with
       `model.evaluate(dataset, callbacks=[this])`, adds up what the metrics of all ranks have
       counted, before Keras computes their results: those of one process over all samples, also
@@ -53,6 +61,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._balancer = balancer
         self._collective: job.Collective | None = None
         self._validation_samples = 1
+        self._is_in_epoch = False
+        self._training_values: MetricValues | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Joins the other ranks."""
@@ -61,9 +71,13 @@ class MetricAverageCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Forgets the validation before."""
         self._validation_samples = 1
+        self._training_values = None
+        self._is_in_epoch = True
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Watches what the evaluation reads."""
+        if self._is_in_epoch:  # Keras evaluates with the metrics of the training.
+            self._training_values = metric_values(self.model)
         if self._evaluating is not None:
             self._evaluating.loop.evaluation.begin()
 
@@ -83,7 +97,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             )
         evaluation.steps_done = batch + 1
         if evaluation.steps_done >= stage.num_steps:
-            sum_metrics(self.model, stage.weight)
+            sum_metrics(self.model, stage.weight, stage.num_steps)
             evaluation.is_summed = True
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -104,7 +118,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._validation_samples = evaluation.stage.weight
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Replaces the logs by their averages, in place."""
+        """Replaces the logs by those of all ranks, in place."""
+        self._is_in_epoch = False
         if self._collective is None or logs is None:
             return
         numbers = {name: value for name, value in logs.items() if np.ndim(value) == 0}
@@ -115,12 +130,29 @@ class MetricAverageCallback(keras.callbacks.Callback):
         weights = [samples, self._validation_samples]
         row = np.array([*weights, *(float(numbers[name]) for name in names)])
         rows = self._collective.allgather(row)
+        own = dict(logs)
         for i, name in enumerate(names, start=len(weights)):
             weight = rows[:, int(name.startswith("val_"))]
             if not weight.any():  # Nobody trained by the balancer.
                 weight = np.ones(len(rows))
             counted = weight > 0
             logs[name] = float(np.average(rows[counted, i], weights=weight[counted]))
+        if balancer is not None and rows[:, 0].any():
+            logs.update(self._training_results(balancer, self._collective, own))
+
+    def _training_results(
+        self, balancer: Balancer, collective: job.Collective, own: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Results over all ranks of the metrics of the epoch. Collective."""
+        values = self._training_values or metric_values(self.model)
+        self._training_values = None
+        loop = balancer.loop
+        steps = loop.position.steps_done
+        # Only the last step may be one that this rank fills in.
+        num_batches = steps - int(loop.samples_in_step(steps - 1) == 0)
+        return results_over_ranks(
+            collective, self.model, values, own, loop.samples_in_epoch, num_batches
+        )
 
     @property
     def _evaluating(self) -> Balancer | None:

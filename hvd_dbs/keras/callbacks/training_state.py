@@ -20,6 +20,7 @@ from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
+from hvd_dbs.keras.model_build import build_for_fit, build_optimizer, is_built
 from hvd_dbs.state_file import read_state, write_state
 
 _LOGGER = logging.getLogger(__name__)
@@ -84,9 +85,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
         )
         if not self._restore:
             return
-        optimizer = self.model.optimizer
-        if not optimizer.built:
-            optimizer.build(self.model.trainable_variables)
+        build_for_fit(self.model)
         error: Exception | None = None
         text = ""
         try:
@@ -97,6 +96,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
         agreement.raise_together(collective, error)
         text = agreement.allgather_text(collective, text)[0]
         if text:
+            build_optimizer(self.model)  # Rank 0 has seen that the model has its variables.
             self._load(json.loads(text))
             hvd.broadcast_variables(self._variables(), root_rank=0)
 
@@ -190,12 +190,14 @@ class TrainingStateCallback(keras.callbacks.Callback):
         weights = self._folder / str(state.get("weights"))
         if weights.name not in _WEIGHTS_NAMES:
             raise ValueError(f"{path} names no weights; expected one of {_WEIGHTS_NAMES}.")
+        build_optimizer(self.model)
         described = self._described()
         for saved, own in zip_longest(state.get("variables", []), described):
             if saved != own:
+                hint = "" if is_built(self.model) else " Build the model before fit."
                 raise ValueError(
                     f"{path} was saved with another model or optimizer: its variable {saved} "
-                    f"stands where this one has {own}."
+                    f"stands where this one has {own}.{hint}"
                 )
         try:
             content = weights.read_bytes()

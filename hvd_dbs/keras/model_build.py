@@ -1,0 +1,52 @@
+"""Variables of models that their first batch would build."""
+
+from __future__ import annotations
+
+import logging
+
+import keras
+
+from hvd_dbs.cluster.activity import call_of_fit
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def build_for_fit(model: keras.Model) -> bool:
+    """Builds model and optimizer for the data of the `fit` under way, before its first step.
+
+    Keras leaves that to the first step where a model is subclassed or has no `Input`: too late for
+    weights that all ranks shall begin with, or that were saved. Changes nothing that is built.
+
+    Args:
+        model: A compiled model that `fit` has been called of; to be called by its callbacks.
+
+    Returns:
+        Whether model and optimizer have all their variables. Not so where the model is not one
+        that can be called on inputs alone, such as one with a `train_step` and no `call`; its
+        first step may create more.
+    """
+    if not is_built(model):
+        fit = call_of_fit()  # Keras tells callbacks nothing of the data.
+        iterator = None if fit is None else fit.f_locals.get("epoch_iterator")
+        dataset = getattr(iterator, "_distributed_dataset", None)
+        if dataset is None:
+            return False
+        try:
+            model._symbolic_build(data_batch=dataset.element_spec)
+        except Exception as error:  # Of any type: it is the user's code that is called.
+            _LOGGER.debug("the model is left to its first step to build", exc_info=error)
+            return False
+    build_optimizer(model)
+    return True
+
+
+def is_built(model: keras.Model) -> bool:
+    """Whether no layer is left that a call of the model could build."""
+    return all(layer.built for layer in model._flatten_layers())
+
+
+def build_optimizer(model: keras.Model) -> None:
+    """Makes the optimizer's variables for those that the model has now."""
+    optimizer = model.optimizer
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
