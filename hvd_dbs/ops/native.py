@@ -132,6 +132,7 @@ def _clock_functions(path: Path) -> ctypes.PyDLL:
         ("restart", None, []),
         ("ask", None, []),
         ("exclude", None, [ctypes.c_double]),
+        ("begin_step", None, [ctypes.c_int64]),
         ("tell", None, [ctypes.c_bool]),
         ("take_heard", ctypes.c_bool, []),
         ("drain", ctypes.c_int64, rows),

@@ -53,6 +53,8 @@ class StepClock:
     for them, so that the last steps may only be seen in the next `drain`. Without it the time at
     which the host asked the GPU for the gradients is all there is to see.
 
+    It also knows which step of the epoch is under way, where somebody says so.
+
     Whether a rank has news travels with the gradients of each step: `tell` sets it, `told` is what
     goes, `hear` what comes back, and behind the step all ranks know by `take_heard`.
 
@@ -123,6 +125,15 @@ class StepClock:
         """So many seconds since the last step were no work of the step under way."""
         self._recorder.exclude(seconds)
 
+    def begin_step(self, step: int) -> None:
+        """Says which step of the epoch is under way; -1: nobody does."""
+        self._recorder.begin_step(step)
+
+    def step_under_way(self) -> tf.Tensor:
+        """What `begin_step` was told last, int64, -1 before; in the graph."""
+        with tf.device("CPU"):
+            return self._recorder.step_under_way()
+
     def tell(self, has_news: bool) -> None:
         """Whether this rank has news, from the next step on."""
         self._recorder.tell(has_news)
@@ -187,6 +198,10 @@ class _Recorder(Protocol):
 
     def exclude(self, seconds: float) -> None: ...
 
+    def begin_step(self, step: int) -> None: ...
+
+    def step_under_way(self) -> tf.Tensor: ...
+
     def tell(self, has_news: bool) -> None: ...
 
     def told(self) -> tf.Tensor: ...
@@ -229,6 +244,12 @@ class _NativeRecorder:
     def exclude(self, seconds: float) -> None:
         self._functions.hvd_dbs_step_clock_exclude(self._clock, seconds)
 
+    def begin_step(self, step: int) -> None:
+        self._functions.hvd_dbs_step_clock_begin_step(self._clock, step)
+
+    def step_under_way(self) -> tf.Tensor:
+        return self._ops.hvd_dbs_step_under_way(clock=self._clock)
+
     def tell(self, has_news: bool) -> None:
         self._functions.hvd_dbs_step_clock_tell(self._clock, has_news)
 
@@ -260,6 +281,7 @@ class _TensorFlowRecorder:
             self._asked = tf.Variable(_NEVER, dtype=tf.float64)
             self._data_seconds = tf.Variable(_NEVER, dtype=tf.float64)
             self._num_steps = tf.Variable(0, dtype=tf.int64)
+            self._step = tf.Variable(-1, dtype=tf.int64)
             self._has_news = tf.Variable(0.0)
             self._heard = tf.Variable(False)
 
@@ -292,6 +314,14 @@ class _TensorFlowRecorder:
 
     def exclude(self, seconds: float) -> None:
         self._back.assign_add(seconds)
+
+    def begin_step(self, step: int) -> None:
+        # A third of what `assign` takes: this is done in each step.
+        value = tf.constant(step, tf.int64)
+        tf.raw_ops.AssignVariableOp(resource=self._step.handle, value=value)
+
+    def step_under_way(self) -> tf.Tensor:
+        return self._step.read_value()
 
     def tell(self, has_news: bool) -> None:
         self._has_news.assign(float(has_news))

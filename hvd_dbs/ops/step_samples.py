@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from hvd_dbs.ops.step_clock import StepClock
+
 _NEVER = np.iinfo(np.int64).max
 _CAPACITY = 64
 _UNTOLD = -1
@@ -45,13 +47,16 @@ class StepSamples:
     Which step is under way is said by who runs the steps; then it may be asked for as often as
     gradients are reduced in it, and need not be. Where several steps run in one call, nobody can
     say so between them: then each time it is asked for is a step.
+
+    Args:
+        clock: Is told which step is under way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: StepClock) -> None:
+        self._clock = clock
         self._given = 0
         self._rows: list[tuple[int, int, int]] = []
         with tf.init_scope(), tf.device("CPU"):
-            self._under_way = tf.Variable(_GRAPH_COUNTS, dtype=tf.int64)
             self._num_begun = tf.Variable(0, dtype=tf.int64)
             self._last_step = tf.Variable(0, dtype=tf.int64)
             self._total = tf.Variable(0, dtype=tf.int64)
@@ -69,7 +74,7 @@ class StepSamples:
             last: Samples of this rank in the last step.
         """
         self._given = 0
-        self._under_way.assign(_GRAPH_COUNTS)
+        self._clock.begin_step(_GRAPH_COUNTS)
         self._num_begun.assign(0)
         self._total.assign(0)
         self._last_step.assign(num_steps - 1)
@@ -83,10 +88,8 @@ class StepSamples:
 
     def begin_step(self, step: int) -> None:
         """Says which step of the epoch is under way, until the next call or epoch."""
-        # A third of what `assign` takes: this is done in each step.
         self._given = step
-        value = tf.constant(step, tf.int64)
-        tf.raw_ops.AssignVariableOp(resource=self._under_way.handle, value=value)
+        self._clock.begin_step(step)
 
     def tell(self, rows: NDArray[np.float64]) -> None:
         """Says what the rank does in the steps to come, in place of what was told before.
@@ -116,7 +119,7 @@ class StepSamples:
     def work(self) -> StepWork:
         """What this rank does in the step under way; in the graph."""
         with tf.device("CPU"):
-            num_begun, given = self._num_begun.read_value(), self._under_way.read_value()
+            num_begun, given = self._num_begun.read_value(), self._clock.step_under_way()
             step = tf.where(given == _GRAPH_COUNTS, num_begun, given)
             plans = self._plans.read_value()
             row = tf.reduce_sum(tf.cast(plans[:, 0] <= step, tf.int64)) - 1

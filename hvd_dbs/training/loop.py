@@ -48,7 +48,7 @@ class TrainingLoop:
         self.evaluation = Evaluation()
         self._collective = collective
         self._controller = controller
-        self._shares = StepShares()
+        self._shares = StepShares(self.clock)
         self.position = TrainingPosition(collective, controller, self._shares.samples)
         self.log = log or DecisionLog(collective, controller)
         self._rounds = DecisionRounds(collective, controller, self.clock, self.log.has_journal)

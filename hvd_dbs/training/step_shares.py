@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
 
 _STEPS_AT_ONCE = 32
@@ -18,12 +19,15 @@ class StepShares:
     samples: then the graph is told step by step, as far as plans are settled, and refuses a step
     that it was not told of.
 
+    Args:
+        clock: This rank's.
+
     Attributes:
         samples: What the graph reads.
     """
 
-    def __init__(self) -> None:
-        self.samples = StepSamples()
+    def __init__(self, clock: StepClock) -> None:
+        self.samples = StepSamples(clock)
         self._stage: IndexStage | None = None
         self._num_steps = 0
         self._rows: list[tuple[int, int, float]] = []

@@ -118,6 +118,9 @@ HVD_DBS_TEST(PeekShowsTheNewestStepsAndLeavesThem) {
 HVD_DBS_TEST(NewsAreHeardOnce) {
   StepClock clock(1);
   HVD_DBS_CHECK(!clock.has_news() && !clock.TakeHeard(), "none");
+  HVD_DBS_CHECK(clock.step() < 0, "nobody has said which step is under way");
+  clock.BeginStep(7);
+  HVD_DBS_CHECK(clock.step() == 7, "the step that was begun");
   clock.Tell(true);
   HVD_DBS_CHECK(clock.has_news() && !clock.TakeHeard(), "told, not heard");
   clock.Hear();

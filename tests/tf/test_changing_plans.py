@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.sampling import EpochOrder, SampleCosts
 from hvd_dbs.training.step_shares import StepShares
 
@@ -48,7 +49,7 @@ class Rank:
     def __init__(self, rank, costs, plan, depth, ahead):
         costs, num_samples = (None, costs) if isinstance(costs, int) else (costs, len(costs.units))
         self.stage = IndexStage(num_samples, 7, rank, plan, costs=costs)
-        self.shares = StepShares()
+        self.shares = StepShares(StepClock())
         self.depth, self.num_ahead = depth, ahead
 
     def begin_epoch(self, epoch, plan, settled):

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import AGAIN, StepSamples
 
 
 def test_the_last_step_has_its_own_number():
-    samples = StepSamples()
+    samples = StepSamples(StepClock())
     advance = tf.function(samples.work)
     for plan in ((3, 8, 5), (2, 4, 0), (1, 7, 7)):
         samples.begin_epoch(*plan)
@@ -19,7 +20,7 @@ def test_the_last_step_has_its_own_number():
 
 
 def test_several_steps_in_one_call():
-    samples = StepSamples()
+    samples = StepSamples(StepClock())
 
     @tf.function
     def three():
@@ -30,7 +31,7 @@ def test_several_steps_in_one_call():
 
 
 def test_a_step_that_is_told_may_be_asked_for_any_number_of_times():
-    samples = StepSamples()
+    samples = StepSamples(StepClock())
     work = tf.function(samples.work)
     samples.begin_epoch(num_steps=5, full=8, last=5)
     seen = []
@@ -44,7 +45,7 @@ def test_a_step_that_is_told_may_be_asked_for_any_number_of_times():
 
 
 def test_an_epoch_that_was_cut_short_starts_over():
-    samples = StepSamples()
+    samples = StepSamples(StepClock())
     samples.begin_epoch(num_steps=3, full=8, last=5)
     samples.work()
     samples.begin_epoch(num_steps=3, full=8, last=5)
@@ -52,7 +53,7 @@ def test_an_epoch_that_was_cut_short_starts_over():
 
 
 def test_steps_that_are_told_one_by_one():
-    samples = StepSamples()
+    samples = StepSamples(StepClock())
 
     @tf.function
     def two():
@@ -75,4 +76,4 @@ def test_steps_that_are_told_one_by_one():
 def test_a_step_before_any_epoch_is_an_error():
     """Else a fit without DynamicBatchSizeCallback would weigh every gradient by 0."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="DynamicBatchSizeCallback"):
-        tf.function(StepSamples().work)()
+        tf.function(StepSamples(StepClock()).work)()

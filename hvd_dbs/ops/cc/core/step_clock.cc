@@ -152,6 +152,10 @@ HVD_DBS_EXPORT void hvd_dbs_step_clock_exclude(int64_t clock, double seconds) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->Exclude(seconds);
 }
 
+HVD_DBS_EXPORT void hvd_dbs_step_clock_begin_step(int64_t clock, int64_t step) {
+  if (const auto found = hvd_dbs::FindStepClock(clock)) found->BeginStep(step);
+}
+
 HVD_DBS_EXPORT void hvd_dbs_step_clock_tell(int64_t clock, bool has_news) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->Tell(has_news);
 }

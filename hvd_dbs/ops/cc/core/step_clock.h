@@ -1,5 +1,5 @@
 // When a rank had its data, when its own gradients were ready and when the reduced ones came back,
-// step by step; and the news that ranks tell each other with the gradients.
+// step by step; which step that is; and the news that ranks tell each other with the gradients.
 #ifndef HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 #define HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 
@@ -67,6 +67,10 @@ class StepClock {
   // The newest of them, at most so many, oldest first; they stay.
   std::vector<StepTimes> Peek(size_t num_steps);
 
+  // Which step of the epoch is under way; negative: nobody says so.
+  void BeginStep(int64_t step) { step_ = step; }
+  int64_t step() const { return step_; }
+
   // Whether this rank tells the others, from its next step on, that it has news.
   void Tell(bool has_news) { has_news_ = has_news; }
   bool has_news() const { return has_news_; }
@@ -96,6 +100,7 @@ class StepClock {
   double excluded_seconds_ = 0;
   std::deque<Step> pending_;
   std::deque<StepTimes> known_;
+  std::atomic<int64_t> step_ = -1;
   std::atomic<bool> has_news_ = false;
   std::atomic<bool> heard_ = false;
 };

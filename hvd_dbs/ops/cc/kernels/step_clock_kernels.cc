@@ -47,6 +47,18 @@ class StepClockOp : public OpKernel {
   bool on_gpu_;
 };
 
+class StepUnderWayOp : public StepClockOp {
+ public:
+  using StepClockOp::StepClockOp;
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* step;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &step));
+    const auto clock = Clock();
+    step->scalar<int64_t>()() = clock != nullptr ? clock->step() : -1;
+  }
+};
+
 class StepFedOp : public StepClockOp {
  public:
   using StepClockOp::StepClockOp;
@@ -100,6 +112,7 @@ class StepHearOp : public StepClockOp {
   }
 };
 
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepUnderWay").Device(tensorflow::DEVICE_CPU), StepUnderWayOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepTell").Device(tensorflow::DEVICE_CPU), StepTellOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepHear").Device(tensorflow::DEVICE_CPU), StepHearOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepFed").Device(tensorflow::DEVICE_CPU), StepFedOp);

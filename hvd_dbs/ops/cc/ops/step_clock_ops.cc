@@ -7,6 +7,17 @@ namespace hvd_dbs {
 namespace {
 
 // Stateful, or two in one graph would be taken for the same, or for constants.
+REGISTER_OP("HvdDbsStepUnderWay")
+    .Output("step: int64")
+    .Attr("clock: int")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Which step of the epoch is under way, in host memory; negative where nobody says so.
+
+clock: Number of the step clock.
+)doc");
+
 REGISTER_OP("HvdDbsStepFed")
     .Attr("clock: int")
     .SetIsStateful()
