@@ -1,0 +1,207 @@
+"""Where and how a step clock takes its times: the native library, or TensorFlow's timestamps."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import weakref
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from hvd_dbs.ops import native
+
+_CAPACITY = 4096
+"""Steps that are kept, the most recent ones."""
+
+_NEVER = float("nan")
+
+
+class Recorder(Protocol):
+    """What notes the times of a `StepClock`, which says what each method means."""
+
+    def restart(self) -> None:
+        """The step under way does not count."""
+
+    def ask(self) -> None:
+        """The data of a step are asked for."""
+
+    def fed(self) -> None:
+        """They are there; in the graph."""
+
+    def ready(self) -> tf.Tensor:
+        """The rank's own gradients are ready; in the graph."""
+
+    def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
+        """The reduced gradients are back; work as a whole number, int64; in the graph."""
+
+    def exclude(self, seconds: float) -> None:
+        """So much of the step under way is none of its work."""
+
+    def begin_step(self, step: int) -> None:
+        """This step of the epoch is under way."""
+
+    def step_under_way(self) -> tf.Tensor:
+        """What `begin_step` was told last, int64; in the graph."""
+
+    def tell(self, has_news: bool) -> None:
+        """Whether this rank has news."""
+
+    def told(self) -> tf.Tensor:
+        """The same, float32; in the graph."""
+
+    def hear(self, told: tf.Tensor) -> None:
+        """A mean of what all ranks tell; in the graph."""
+
+    def take_heard(self) -> bool:
+        """Whether a rank has told news since the last call."""
+
+    def drain(self) -> NDArray[np.float64]:
+        """Busy and wait seconds, work and data seconds of each new step, shape `[steps, 4]`."""
+
+    def peek(self, num_steps: int) -> NDArray[np.float64]:
+        """The newest of them, which stay."""
+
+
+def make_recorder() -> Recorder:
+    """The native library's, where there is one."""
+    library = native.loaded()
+    return _TensorFlowRecorder() if library is None else _NativeRecorder(library)
+
+
+class _NativeRecorder:
+    """Operations of the native library on the device of the gradients, and a clock in it."""
+
+    def __init__(self, library: native.NativeLibrary) -> None:
+        self._ops, self._functions = library.ops, library.clock_functions
+        self._clock = int(self._functions.hvd_dbs_step_clock_new(_CAPACITY))
+        weakref.finalize(self, self._functions.hvd_dbs_step_clock_delete, self._clock)
+        # Where they are drained to; kept, since that happens between the steps of a training.
+        self._times = np.empty((_CAPACITY, 4))
+        self._pointer = self._times.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+
+    def restart(self) -> None:
+        self._functions.hvd_dbs_step_clock_restart(self._clock)
+
+    def ask(self) -> None:
+        self._functions.hvd_dbs_step_clock_ask(self._clock)
+
+    def fed(self) -> None:
+        self._ops.hvd_dbs_step_fed(clock=self._clock)
+
+    def ready(self) -> tf.Tensor:
+        return self._ops.hvd_dbs_step_ready(clock=self._clock)
+
+    def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
+        self._ops.hvd_dbs_step_back(noted=ready, num_samples=num_parts, clock=self._clock)
+
+    def exclude(self, seconds: float) -> None:
+        self._functions.hvd_dbs_step_clock_exclude(self._clock, seconds)
+
+    def begin_step(self, step: int) -> None:
+        self._functions.hvd_dbs_step_clock_begin_step(self._clock, step)
+
+    def step_under_way(self) -> tf.Tensor:
+        return self._ops.hvd_dbs_step_under_way(clock=self._clock)
+
+    def tell(self, has_news: bool) -> None:
+        self._functions.hvd_dbs_step_clock_tell(self._clock, has_news)
+
+    def told(self) -> tf.Tensor:
+        return self._ops.hvd_dbs_step_tell(clock=self._clock)
+
+    def hear(self, told: tf.Tensor) -> None:
+        self._ops.hvd_dbs_step_hear(told=told, clock=self._clock)
+
+    def take_heard(self) -> bool:
+        return bool(self._functions.hvd_dbs_step_clock_take_heard(self._clock))
+
+    def drain(self) -> NDArray[np.float64]:
+        num_steps = self._functions.hvd_dbs_step_clock_drain(self._clock, self._pointer, _CAPACITY)
+        return self._times[:num_steps]
+
+    def peek(self, num_steps: int) -> NDArray[np.float64]:
+        num_known = self._functions.hvd_dbs_step_clock_peek(self._clock, self._pointer, num_steps)
+        return self._times[:num_known]
+
+
+class _TensorFlowRecorder:
+    """Timestamps in variables."""
+
+    def __init__(self) -> None:
+        with tf.init_scope(), tf.device("CPU"):
+            self._times = tf.Variable(tf.fill([_CAPACITY, 4], tf.constant(0.0, tf.float64)))
+            self._back = tf.Variable(_NEVER, dtype=tf.float64)
+            self._asked = tf.Variable(_NEVER, dtype=tf.float64)
+            self._data_seconds = tf.Variable(_NEVER, dtype=tf.float64)
+            self._num_steps = tf.Variable(0, dtype=tf.int64)
+            self._step = tf.Variable(-1, dtype=tf.int64)
+            self._has_news = tf.Variable(0.0)
+            self._heard = tf.Variable(False)
+
+    def restart(self) -> None:
+        with tf.init_scope():  # Lifted out of a graph that is being traced.
+            self._back.assign(_NEVER)
+            self._asked.assign(_NEVER)
+
+    def ask(self) -> None:
+        self._asked.assign(time.time())  # The clock of `tf.timestamp`.
+
+    def fed(self) -> None:
+        self._data_seconds.assign(tf.timestamp() - self._asked)
+        self._asked.assign(_NEVER)
+
+    def ready(self) -> tf.Tensor:
+        with tf.device("CPU"):
+            return tf.timestamp()
+
+    def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
+        with tf.device("CPU"):
+            now = tf.timestamp()
+            row = [ready - self._back, now - ready, tf.cast(num_parts, tf.float64)]
+            row = tf.stack([*row, self._data_seconds])
+            self._times.scatter_nd_update([[self._num_steps % _CAPACITY]], [row])
+            self._data_seconds.assign(_NEVER)
+            self._num_steps.assign_add(1)
+            self._back.assign(now)
+            self._asked.assign(now)  # The next step of the same call; else it is asked for later.
+
+    def exclude(self, seconds: float) -> None:
+        self._back.assign_add(seconds)
+
+    def begin_step(self, step: int) -> None:
+        # A third of what `assign` takes: this is done in each step.
+        value = tf.constant(step, tf.int64)
+        tf.raw_ops.AssignVariableOp(resource=self._step.handle, value=value)
+
+    def step_under_way(self) -> tf.Tensor:
+        return self._step.read_value()
+
+    def tell(self, has_news: bool) -> None:
+        self._has_news.assign(float(has_news))
+
+    def told(self) -> tf.Tensor:
+        return self._has_news.read_value()
+
+    def hear(self, told: tf.Tensor) -> None:
+        self._heard.assign(self._heard.read_value() | (told > 0))
+
+    def take_heard(self) -> bool:
+        heard = bool(self._heard.numpy())
+        if heard:
+            self._heard.assign(False)
+        return heard
+
+    def drain(self) -> NDArray[np.float64]:
+        times = self.peek(_CAPACITY)
+        self._num_steps.assign(0)
+        return times
+
+    def peek(self, num_steps: int) -> NDArray[np.float64]:
+        num_known, times = int(self._num_steps.numpy()), self._times.numpy()
+        if num_known > _CAPACITY:
+            times = np.roll(times, -(num_known % _CAPACITY), axis=0)
+        known = times[: min(num_known, _CAPACITY)]
+        return known[max(len(known) - num_steps, 0) :]
