@@ -6,7 +6,6 @@ import logging
 import socket
 import tempfile
 import time
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +13,14 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import hvd_dbs.keras as hvd
-import hvd_dbs.tensorflow as hvd_tensorflow
 from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.cluster import agreement
-from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.ops.step_clock import StepTimes
 from tests.mpi.problems import (
     SEED,
@@ -211,181 +207,6 @@ def check_nobody_leaves_a_fit_while_another_has_an_exchange_under_way():
     fit(net, balancer, balancer.dataset(images(64), shuffle_seed=SEED), 1, callbacks=[Late()])
     rows = hvd_collective().allgather(np.array([begun, time.monotonic()]))
     assert rows[:, 1].min() > rows[0, 0]  # One host, one clock.
-
-
-def check_parts_that_do_not_belong_together_are_an_error():
-    balancer, other = hvd.Balancer(B), hvd.Balancer(B)
-    net = model()
-    compile_model(net, sgd(on_last_rank(other, balancer)))
-    with pytest.raises(ValueError, match="does not weigh gradients by this balancer"):
-        fit(net, balancer, balancer.dataset(images(64), shuffle_seed=SEED))
-    net = model()
-    compile_model(net, sgd(balancer))
-    dataset = balancer.dataset(images(64), shuffle_seed=SEED)
-    with pytest.raises(ValueError, match=r"fit runs 2 steps an epoch .* has 4"):
-        fit(net, balancer, dataset, steps_per_epoch=2)
-    fresh = hvd.Balancer(B)
-    net = model()
-    compile_model(net, sgd(fresh))
-    with pytest.raises(RuntimeError, match=r"has no data set .*training=False is for evaluation"):
-        fit(net, fresh, fresh.dataset(images(64), training=False))
-
-
-def check_what_ranks_would_wait_for_is_alike():
-    """Once, ranks that train for different numbers of epochs waited for each other for ever."""
-    balancer = hvd.Balancer(B, "even")
-    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
-    shared = balancer.dataset(images(2 * B), training=False)
-    ramp = hvd.callbacks.DynamicLearningRateCallback(balancer)
-    cases = (
-        ({"epochs": on_last_rank(2, 1)}, {}, r"epochs differs between ranks: 1 on .*; 2 on"),
-        ({}, {"steps_per_execution": on_last_rank(2, 1)}, "steps_per_execution differs"),
-        ({"callbacks": on_last_rank([ramp], [])}, {}, "callbacks.* differs"),
-        ({"validation_data": on_last_rank(shared, None)}, {}, "validation_data differs"),
-    )
-    for of_fit, of_compile, text in cases:
-        net = model()
-        compile_model(net, sgd(balancer), **of_compile)
-        with pytest.raises(ValueError, match=text) if hvd.size() > 1 else nullcontext():
-            fit(net, balancer, dataset, **{"epochs": 1, **of_fit})
-
-
-def check_a_fit_has_the_balancer_in_all_places():
-    """Once, a fit without balancer= and callback counted batches of all sizes the same."""
-    balancer = hvd.Balancer(B, "even")
-    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
-    for eager in (False, True):
-        net = model()
-        for given, text in ((None, "gives all ranks the same weight"), (balancer, "nobody tells")):
-            compile_model(net, sgd(given), run_eagerly=eager)
-            with pytest.raises(ValueError, match=text):
-                net.fit(dataset.map(lambda x, y: (x, y)), verbose=0, shuffle=False)
-        compile_model(net, sgd(None), run_eagerly=eager)
-        net.fit(*images(2 * B), batch_size=B, verbose=0)
-
-
-def check_steps_that_go_on_behind_their_end_are_an_error():
-    balancer = hvd.Balancer(B)
-    net = model()
-    compile_model(net, sgd(balancer))
-    data = balancer.dataset(images(64))
-    tf.config.experimental.set_synchronous_execution(False)
-    try:
-        with pytest.raises(ValueError, match="set_synchronous_execution"):
-            fit(net, balancer, data, epochs=1)
-    finally:
-        tf.config.experimental.set_synchronous_execution(True)
-
-
-def check_data_that_the_balancer_does_not_train_on_are_an_error():
-    """Once, a fit went on with them, weighted by the batches of the balancer's own data set."""
-    balancer, other = hvd.Balancer(B, "even"), hvd.Balancer(B, "even")
-    arrays = images(4 * B)
-    net = model()
-    compile_model(net, sgd(balancer))
-    older = balancer.dataset(arrays)
-    dataset = balancer.dataset(arrays)
-    assert len(next(iter(dataset))) == 2  # Who looks into it does not train on it.
-    others = other.dataset(arrays)
-    plain = tf.data.Dataset.from_tensor_slices(arrays).batch(B)
-    evaluation = balancer.dataset(arrays, training=False)
-    for given in (plain, evaluation, older, others, on_last_rank(plain, dataset)):
-        with pytest.raises(ValueError, match="does not read the data set") as caught:
-            fit(net, balancer, given)
-    if hvd.size() > 1:
-        assert str(caught.value).startswith(f"rank {hvd.size() - 1}: ")
-    fit(net, balancer, dataset.map(lambda x, y: (x, y)), epochs=1)
-
-
-def check_models_that_differ_between_ranks_are_an_error():
-    """A forgotten broadcast, and an optimizer that is not distributed."""
-
-    class TwoOptimizers(keras.Sequential):
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                loss = self.compute_loss(x, y, self(x, training=True))
-            kernel, *others = self.trainable_variables
-            gradients = tape.gradient(loss, [kernel, *others])
-            plain.apply(gradients[:1], [kernel])
-            self.optimizer.apply(gradients[1:], others)
-            return {"loss": loss}
-
-    balancer = hvd.Balancer(B, "even")
-    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
-    plain = keras.optimizers.SGD(0.1)
-    bare = hvd.callbacks.DynamicBatchSizeCallback(balancer)
-    seeds = on_last_rank(2, 1)
-    cases = (
-        (model(seed=seeds), "kernel is off by"),
-        (TwoOptimizers(model().layers), r"conv2d\w*/kernel is off by"),
-    )
-    for net, text in cases:
-        net.compile(sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        expected = pytest.raises(ValueError, match=text) if hvd.size() > 1 else nullcontext()
-        with expected:
-            net.fit(dataset, verbose=0, shuffle=False, callbacks=[bare])
-    weights = model().trainable_variables
-    difference = difference_from_rank_0(hvd_collective(), on_last_rank(weights[1:], weights))
-    assert (difference is None) == (hvd.size() == 1)
-
-
-def check_what_moves_samples_behind_the_data_set_is_an_error():
-    """Once, a shuffle gave the weight of a whole batch to the last, smaller one, silently."""
-    balancer = hvd.Balancer(B, "even")
-    net = model()
-    compile_model(net, sgd(balancer))
-    dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
-    wrong = on_last_rank(dataset.shuffle(4).prefetch(2), dataset)
-    with pytest.raises(ValueError, match=r"has shuffle\(\.\.\.\) behind balancer") as caught:
-        fit(net, balancer, wrong)
-    if hvd.size() > 1:
-        assert str(caught.value).startswith(f"rank {hvd.size() - 1}: ")
-    other = tf.data.Dataset.range(2 * 4 * B).batch(2).shuffle(2)
-    both = tf.data.Dataset.zip(dataset.map(lambda x, y: (x, y)), other)
-    fit(net, balancer, both.map(lambda ours, _: ours).prefetch(1), epochs=1)
-
-
-def check_a_fit_with_two_callbacks_of_a_kind_is_an_error():
-    balancer = hvd.Balancer(B, "even")
-    net = model()
-    compile_model(net, sgd(balancer))
-    dataset = balancer.dataset(images(2 * B))
-    callback = hvd.callbacks.DynamicBatchSizeCallback(balancer)
-    for again in (callback, hvd.callbacks.DynamicBatchSizeCallback(balancer)):
-        with pytest.raises(ValueError, match="DynamicBatchSizeCallback twice"):
-            net.fit(dataset, callbacks=[callback, again], verbose=0)
-    for _ in range(2):  # Of one fit, not of two.
-        net.fit(dataset, callbacks=[callback], verbose=0)
-
-
-def check_what_is_no_balancer_is_refused_where_it_is_given():
-    with tempfile.TemporaryDirectory() as folder:
-        for taker, takes in [
-            ("DynamicBatchSizeCallback", hvd.callbacks.DynamicBatchSizeCallback),
-            ("DynamicLearningRateCallback", hvd.callbacks.DynamicLearningRateCallback),
-            ("ProgressWatchdogCallback", hvd.callbacks.ProgressWatchdogCallback),
-            ("TrainingStateCallback", lambda b: hvd.callbacks.TrainingStateCallback(folder, b)),
-            ("MetricAverage", lambda b: hvd.callbacks.MetricAverageCallback(balancer=b)),
-            (
-                "optimizer",
-                lambda b: hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer=b),
-            ),
-        ]:
-            for given in (16, "x", hvd.Balancer):
-                with pytest.raises(
-                    TypeError, match=rf"{taker}\w* was given balancer={given!r}; exp"
-                ):
-                    takes(given)
-    balancer = hvd.Balancer(B)
-    with pytest.raises(TypeError, match="name is a Balancer"):
-        hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer)
-    with pytest.raises(TypeError, match="device is a Balancer"):
-        hvd.callbacks.MetricAverageCallback(balancer)
-    with pytest.raises(TypeError, match=r"takes no balancer\. Give it to the optimizer"):
-        hvd_tensorflow.DistributedGradientTape(tf.GradientTape(), balancer=balancer)
-    with pytest.raises(TypeError, match=r"Give inputs and labels as one source"):
-        balancer.dataset(*images(40))
 
 
 def check_optimizer_arguments():

@@ -7,15 +7,12 @@ from itertools import chain
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
-import hvd_dbs.tensorflow as hvd_tensorflow
 from hvd_dbs.sampling import EpochOrder, step_batch_sizes
 from tests.mpi.problems import (
     SEED,
-    OneProcess,
     compile_model,
     fit,
     flat,
@@ -45,104 +42,6 @@ def check_uneven_plan_equals_one_process():
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
     for name, values in expected_history.items():
         np.testing.assert_allclose(history[name], values, atol=1e-5, err_msg=name)
-
-
-def check_a_loop_of_ones_own_equals_one_process():
-    """As docs/own_loops.md shows it."""
-    arrays = images(70)
-    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
-    net = model(seed=1 + hvd.rank())
-    hvd_tensorflow.broadcast_variables(net.variables, root_rank=0)
-    optimizer, loss = sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    dataset = balancer.dataset(arrays, shuffle_seed=SEED)
-
-    @tf.function(reduce_retracing=True)
-    def train_step(x, y):
-        with tf.GradientTape() as tape:
-            value = loss(y, net(x, training=True)) + sum(net.losses)
-        gradients = tape.gradient(value, net.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
-
-    plans = set()
-    balancer.loop.begin_training()
-    for epoch in range(3):
-        balancer.loop.begin_epoch(epoch)
-        for step, (x, y) in enumerate(dataset, start=1):
-            train_step(x, y)
-            plans.add(balancer.loop.agreed_plan)
-            balancer.loop.end_steps(step)
-        balancer.loop.end_epoch()
-    balancer.loop.end_training()
-    assert len(plans) > 1 or hvd.size() == 1
-    expected, _ = one_process_run(model(), arrays, B)
-    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
-
-
-class TwoOptimizers(keras.Sequential):
-    """The first layer learns twice from each batch, with an optimizer of its own."""
-
-    def train_step(self, data):
-        x, y = data
-        first, others = self.trainable_variables[:2], self.trainable_variables[2:]
-        own, common = (self.own, first), (self.optimizer, others)
-        for optimizer, variables in (own, own, common):
-            with tf.GradientTape() as tape:
-                loss = self.compute_loss(x, y, self(x, training=True))
-            optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
-        return self.compute_metrics(x, y, self(x), None)
-
-
-def check_any_number_of_optimizers_in_a_step_equals_one_process():
-    """Once, the second one in a step got the weight of the next step's samples."""
-    arrays = images(70)
-    for every, strategy in (("epoch", scripted(some_plans(B))), (2, scripted(some_plans(B)))):
-        balancer = hvd.Balancer(B, strategy, every=every)
-        net = TwoOptimizers(model().layers)
-        net.own = sgd(balancer)
-        compile_model(net, sgd(balancer))
-        history = fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED)).history
-        plain = TwoOptimizers(model().layers)
-        plain.own = keras.optimizers.SGD(0.05, momentum=0.9)
-        expected, expected_history = one_process_run(plain, arrays, B)
-        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
-        np.testing.assert_allclose(history["accuracy"], expected_history["accuracy"], atol=1e-5)
-    compile_model(net, net.optimizer, steps_per_execution=2)
-    with pytest.raises(ValueError, match="reduced 6 times in the first 2 steps"):
-        fit(net, balancer, balancer.dataset(arrays, shuffle_seed=SEED))
-
-
-def check_a_loop_may_apply_its_optimizer_now_and_then():
-    arrays = images(70)
-    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
-    net, plain = model(), model()
-    optimizer, loss = sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    compile_model(plain, keras.optimizers.SGD(0.05, momentum=0.9))
-    dataset, batches = balancer.dataset(arrays, shuffle_seed=SEED), OneProcess(arrays, B)
-
-    def train_step(net, optimizer, x, y):
-        with tf.GradientTape() as tape:
-            value = loss(y, net(x, training=True))
-        variables = net.trainable_variables
-        optimizer.apply(tape.gradient(value, [v.value for v in variables]), variables)
-
-    with pytest.raises(RuntimeError, match="begin_training"):
-        balancer.loop.begin_epoch(0)
-    balancer.loop.begin_training()
-    for batches.epoch in range(2):
-        balancer.loop.begin_epoch(batches.epoch)
-        for step, (x, y) in enumerate(dataset):
-            if step % 3 != 1:
-                train_step(net, optimizer, x, y)
-                train_step(plain, plain.optimizer, *batches[step])
-            balancer.loop.end_steps(step + 1)
-        balancer.loop.end_epoch()
-    np.testing.assert_allclose(flat(net), flat(plain), atol=1e-5)
-    balancer.loop.begin_epoch(2)
-    for x, y in dataset.take(1):
-        train_step(net, optimizer, x, y)
-    with pytest.raises(RuntimeError, match=r"Call balancer\.loop\.end_steps\(step\) behind each"):
-        balancer.loop.end_epoch()
-    balancer.loop.end_training()
 
 
 def check_changing_plans_and_partial_batches_equal_one_process():
