@@ -13,14 +13,21 @@ _LEVELS = (0.0, 0.5, 0.75, 1.0)
 _LOSS_WEIGHT, _BETTER, _LEAST_BETTER = 0.02, 0.9, 0.01
 _SPELL_RISES, _SPELL_FALLS = 0.1, 0.01
 _RISK_WEIGHT, _LEAST_RISK = 0.05, 0.125
-_SLOWNESS_RISES, _SLOWNESS_FALLS, _GUARD = 0.05, 0.5, 0.9
+_SLOWNESS_RISES, _FIRST_RISES, _RISES_UNTIL, _GUARD = 0.03, 0.2, 10.0, 0.9
 """While there is a guard, steps are as slow as it assumes: with 0.9 of the slowness it can fall. It
-falls fast, since a guard costs in each step, and having none only now and then."""
+falls at once, since a guard costs in each step, and having none only now and then. It rises slowly,
+but sooner at first, when nothing is known of it."""
 
 
 def no_foresight() -> SolverState:
     """Nothing has happened that could happen again."""
-    return {"risk": 0.0, "slowness": 0.0, "spell": 0.0, "losses": [0.0] * len(_LEVELS)}
+    return {
+        "risk": 0.0,
+        "slowness": 0.0,
+        "foreseen": 0,
+        "spell": 0.0,
+        "losses": [0.0] * len(_LEVELS),
+    }
 
 
 def foresee(
@@ -107,6 +114,7 @@ def _with_risk(state: SolverState, now: float) -> SolverState:
 
 def _with_slowness(state: SolverState, seen: float) -> SolverState:
     """The state that knows how much longer, in logarithms, steps take than usual ones at least."""
+    rises = max(_SLOWNESS_RISES, _FIRST_RISES / (1 + state["foreseen"] / _RISES_UNTIL))
     slower = max(0.0, seen) - state["slowness"]
-    weight = _SLOWNESS_RISES if slower > 0 else _SLOWNESS_FALLS
-    return {**state, "slowness": state["slowness"] + weight * slower}
+    slowness = state["slowness"] + min(slower, rises * slower)
+    return {**state, "slowness": slowness, "foreseen": state["foreseen"] + 1}

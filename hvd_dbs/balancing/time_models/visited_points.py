@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.change import confirm
-from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums, rescale
+from hvd_dbs.balancing.time_models.line_fit import add_point, no_sums, rescale
 from hvd_dbs.balancing.time_models.load_warning import no_warnings, read_load
+from hvd_dbs.balancing.time_models.point_curve import drawn_to_line, misses, no_misses, slope_beyond
 from hvd_dbs.balancing.time_models.time_model import ModelState
 from hvd_dbs.balancing.time_models.usual_pace import no_pace, slow_spells, usual_pace
 from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
@@ -26,12 +27,7 @@ _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 3.5, 0.02
 _MOST_STEPS, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT, _OTHER_CURVE = 60.0, 3.0, 8.0, 0.15
 _STEPS_AFTER_WARNING = 1.0
 _FIRST_STEP = 0.1
-_ELASTICITY_SIGMA = 0.15
-_TOOTH_SIGMA, _TOOTH_GUESSES = 0.03, 1.0
 _LINE_KEEP, _NOISE_WEIGHT = 0.9, 0.05
-_FIRST_MISS, _FIRST_LINE_MISS, _MOST_MISS, _MISS_WEIGHT = 0.03, 0.06, 0.3, 0.25
-_TOOTHED, _SMOOTH = 0.2, 0.5
-"""What points miss by, over what the line does (both squared): with teeth, and without."""
 
 
 class VisitedPoints:
@@ -54,7 +50,8 @@ class VisitedPoints:
     is known of one, up to 10 % over what was expected are taken to come from that.
 
     Where the host's load has told changes of pace before, its rise scales the points beforehand
-    (`load_warning`), and the time of the round that follows is believed whatever it is.
+    (`load_warning`), and the time of the round that follows is believed whatever it is. Where it
+    has not yet, a far time in the direction of the load is believed at once.
 
     Beside the points it keeps the rank's usual pace, which disturbances that pass do not move.
 
@@ -92,7 +89,7 @@ class VisitedPoints:
             "slowest": np.zeros(num_rows),
             "drift": np.zeros(num_rows),
             "line": no_sums(num_rows),
-            "misses": np.tile([_FIRST_MISS**2, _FIRST_LINE_MISS**2], (num_rows, 1)),
+            "misses": no_misses(num_rows),
             **no_pace(num_rows),
             **no_warnings(num_rows),
         }
@@ -116,7 +113,8 @@ class VisitedPoints:
         surprise = np.where(seen, known_surprise, _new_point_surprise(state, b, t, expected))
         awaited = usable & (state["load_jump"] != 0) & np.isfinite(expected)
         surprise = np.where(awaited, np.log(t / expected), surprise)
-        unsure = 1.0 + _UNSURE / np.maximum(state["num_rounds"], 1.0)
+        # What the load has told beforehand needs less to be believed.
+        unsure = np.where(awaited, 1.0, 1.0 + _UNSURE / np.maximum(state["num_rounds"], 1.0))
         noise = _believed_noise(state)
         sigma = unsure * np.sqrt(noise * variance)
         tolerance = np.maximum(_FAR_SIGMAS * sigma, _FAR_LEAST)
@@ -131,6 +129,7 @@ class VisitedPoints:
         first = few & (state["current"] != b) & (surprise > 0)
         changed |= far & seen & (np.abs(surprise) > _CLEAR * tolerance) & ~pause & ~first
         changed |= awaited & (state["warned"] > 0)
+        changed |= awaited & far & (surprise * state["load_jump"] > 0) & ~pause
         suspect = np.where(changed, 0.0, suspect)
 
         steady = usable & seen & ~far
@@ -154,7 +153,7 @@ class VisitedPoints:
 
         pace = np.log(t) - ELASTICITY * np.log(b)
         usual = usual_pace(state, pace, steps, usable)
-        slower = np.where(usable & (~far | changed), pace - usual, 0.0)
+        slower = np.where(usable & (~far | changed), pace - usual["usual"], 0.0)
         slowest = np.maximum(state["slowest"], slower)
         load = read_load(state, measurement.cpu_load, np.where(usable, surprise, np.nan))
         # No rank is expected to be slower than it has been seen.
@@ -171,10 +170,10 @@ class VisitedPoints:
             "suspect": suspect,
             "changed": moved.astype(np.float64),
             "drift": np.where(moved, 0.0, drift),
-            "usual": usual,
             "slowest": slowest,
             "line": state["line"],
-            "misses": _misses(state, b, t, usable & seen & (state["current"] != b), here),
+            **usual,
+            "misses": misses(state, b, t, usable & seen & (state["current"] != b), here),
             **slow_spells(state, np.log(scale), steps),
             **load,
         }
@@ -201,8 +200,8 @@ class VisitedPoints:
         points, times, counts = (
             np.take_along_axis(rows, order, axis=1) for rows in (points, times, state["num_steps"])
         )
-        slope = _slope(points, times, counts, state)
-        times = _drawn_to_line(points, times, counts, state)
+        slope = slope_beyond(points, times, counts, state)
+        times = drawn_to_line(points, times, counts, state)
         here = points == state["current"][:, np.newaxis]
         steps = np.maximum(np.sum(np.where(here, counts, 0.0), axis=1), 1.0)
         spread = np.sqrt(state["noise"] / steps)
@@ -270,76 +269,3 @@ def _new_point_surprise(
     off = np.log(t / expected)
     strange = (np.abs(off) > np.log(_STRANGE)) & (state["num_rounds"] > 1)
     return np.asarray(np.where(strange, off, slow + fast))
-
-
-def _misses(
-    state: ModelState,
-    b: NDArray[np.float64],
-    t: NDArray[np.float64],
-    returned: NDArray[np.bool_],
-    here: NDArray[np.intp],
-) -> NDArray[np.float64]:
-    """Squares of how far off points and line were where ranks came back, shape `[rows, 2]`.
-
-    On teeth, a point knows better than the line what it takes to come back to it. On a smooth
-    curve the line knows as much, and more where the pace has changed in between.
-    """
-    fitted = line(state["line"])
-    remembered = state["seconds"][np.arange(len(b)), here]
-    on_line = fitted.fixed + fitted.per_sample * b
-    off = np.log(t[:, np.newaxis] / np.column_stack([remembered, on_line]))
-    squared = np.minimum(off**2, _MOST_MISS**2)
-    change = np.where(returned[:, np.newaxis], squared - state["misses"], 0.0)
-    return np.asarray(state["misses"] + _MISS_WEIGHT * change)
-
-
-def _drawn_to_line(
-    points: NDArray[np.float64],
-    times: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state: ModelState,
-) -> NDArray[np.float64]:
-    """Times in which the line through all rounds has a say where the points lie on it.
-
-    Points scatter around the line by teeth and by noise. What noise does not explain is teeth;
-    each time is the mean of what was seen and the line, weighted by certainty. Where the line has
-    told as well as the points what a return to them takes, it has all the say, but at the batch
-    size in use.
-    """
-    fitted = line(state["line"])
-    on_line = fitted.fixed[:, np.newaxis] + fitted.per_sample[:, np.newaxis] * points
-    visited = counts > 0
-    off = np.where(visited, times / on_line - 1.0, 0.0)
-    noise = np.where(visited, state["noise"][:, np.newaxis] / np.maximum(counts, 1.0), 0.0)
-    unexplained = np.sum(off**2 - noise, axis=1) + _TOOTH_GUESSES * _TOOTH_SIGMA**2
-    teeth = np.maximum(unexplained / (visited.sum(axis=1) + _TOOTH_GUESSES), 1e-6)[:, np.newaxis]
-    ratio = state["misses"][:, :1] / state["misses"][:, 1:]
-    smooth = np.clip((ratio - _TOOTHED) / (_SMOOTH - _TOOTHED), 0.0, 1.0)
-    smooth = np.where(points == state["current"][:, np.newaxis], 0.0, smooth)
-    return np.asarray(times + (on_line - times) * np.maximum(noise / (noise + teeth), smooth))
-
-
-def _slope(
-    points: NDArray[np.float64],
-    times: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state: ModelState,
-) -> NDArray[np.float64]:
-    """Seconds per sample beyond the points, shape `[rows]`."""
-    center = state["current"][:, np.newaxis]
-    visited = counts > 0
-    nearest = np.argmin(np.where(visited, np.abs(points - center), np.inf), axis=1)
-    rows = np.arange(len(points))[:, np.newaxis]
-    center, usual = points[rows, nearest[:, np.newaxis]], times[rows, nearest[:, np.newaxis]]
-    x = np.where(visited, points / center - 1.0, 0.0)
-    y = np.where(visited, times / usual - 1.0, 0.0)
-    variance = 2 * state["noise"][:, np.newaxis] / np.maximum(counts, 1.0) + _TOOTH_SIGMA**2
-    prior = 1.0 / _ELASTICITY_SIGMA**2
-    elasticity = np.full_like(center, ELASTICITY)
-    for _ in range(3):  # Points far off count less (Huber).
-        off = np.abs(y - elasticity * x) / (2 * np.sqrt(variance))
-        weights = np.where(visited, 1.0 / (variance * np.maximum(off, 1.0)), 0.0)
-        up = np.sum(weights * x * y, axis=1, keepdims=True) + prior * ELASTICITY
-        elasticity = up / (np.sum(weights * x * x, axis=1, keepdims=True) + prior)
-    elasticity = np.clip(elasticity, 0.05, 1.0)
-    return np.asarray((elasticity * usual / center)[:, 0])

@@ -136,18 +136,18 @@ def with_a_slow_rank():
     )
 
 
-def proposal_at_risk(risk, slowness=0.0):
+def proposal_at_risk(risk, slowness=0.0, **given):
     """What is proposed, and the state after it."""
     problem, solver = Problem(32 * 40, Bounds.of(40, 1), Plan((32,) * 40)), WorthTheSwitch()
     state = {**solver.init(), "calm": 9, "odd_rank": 0, "risk": risk, "slowness": slowness}
-    return solver.solve(state, problem, with_a_slow_rank())
+    return solver.solve({**state, **given}, problem, with_a_slow_rank())
 
 
 def test_plans_for_ranks_that_become_slow_again_and_again():
     """A step waits for the next unlucky rank, so there is no point in being faster than it."""
     calm, _ = proposal_at_risk(0.1, slowness=1.0)
     risky, _ = proposal_at_risk(0.2, slowness=1.0)
-    assert calm.plan.batch_sizes[0] < 20 and risky.plan.batch_sizes[0] == 32
+    assert calm.plan.batch_sizes[0] < 20 and risky.plan.batch_sizes[0] >= 29
 
 
 def test_the_guard_goes_as_far_as_steps_are_slower_than_usual():
@@ -182,11 +182,15 @@ def test_what_a_guard_assumes_is_no_new_pace():
     assert state["changes"] == 7
 
 
-def test_slowness_rises_slowly_and_falls_fast():
+def test_slowness_rises_slowly_but_sooner_at_first_and_falls_at_once():
     """The step now takes twice as long as with ranks that are all as usual."""
-    (_, risen), (_, fallen) = (proposal_at_risk(0.5, slowness) for slowness in (0.0, 1.0))
-    assert risen["slowness"] == pytest.approx(0.05 * np.log(2))
-    assert fallen["slowness"] == pytest.approx((1.0 + np.log(2)) / 2)
+    (_, first), (_, later), (_, fallen) = (
+        proposal_at_risk(0.5, slowness, foreseen=decisions)
+        for slowness, decisions in ((0.0, 0), (0.0, 100), (1.0, 100))
+    )
+    assert first["slowness"] == pytest.approx(0.2 * np.log(2))
+    assert later["slowness"] == pytest.approx(0.03 * np.log(2))
+    assert fallen["slowness"] == pytest.approx(np.log(2))
 
 
 def test_gains_that_are_not_kept_are_no_reason_to_ask_sooner():
