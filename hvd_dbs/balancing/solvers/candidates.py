@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Plan, Problem
+from hvd_dbs.balancing.solvers.chance import deviations
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish, plan_within
 from hvd_dbs.balancing.solvers.fewest_moves import with_fewest_moves
 from hvd_dbs.balancing.visited_curves import VisitedCurves
@@ -25,7 +26,7 @@ class Candidate:
         plan: The plan.
         seconds: Of its step, as the curves say.
         reason: Why it is tried; empty for a move.
-        kind: Which trials it counts among; None for a move.
+        kind: Which trials it counts among, or "refined"; None for a move.
     """
 
     plan: Plan
@@ -99,6 +100,21 @@ class Search:
             return None
         reason = f"a trial: multiples of {_ROUND} may be faster"
         return Candidate(hoped, step_seconds(near, hoped), reason, "round_trials")
+
+    def refinement(self, gain: float, sigmas: float) -> Candidate | None:
+        """The best plan in which only ranks that are late beyond doubt have less to do.
+
+        Args:
+            gain: By which part a step has to be shorter than it certainly is now.
+            sigmas: By how many deviations a rank's time may be noise.
+        """
+        at_least = self.visited.seconds(self.problem.current.samples)
+        at_least = at_least / (1 + sigmas * deviations(self.visited))
+        now = float(np.max(at_least))
+        found = replace(self, now=now, gain=gain).move(np.inf, at_least)
+        if found is None:
+            return None
+        return replace(found, reason="a refinement of what has lasted", kind="refined")
 
     def _if_short(self, plan: Plan, curves: TimeCurves) -> Candidate | None:
         seconds = step_seconds(curves, plan)

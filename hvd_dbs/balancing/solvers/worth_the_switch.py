@@ -30,6 +30,7 @@ _THOUSANDS = 4096
 _SURE_SIGMAS, _MANY_CHANGED = 2.6, 0.02
 """A rank is surely late by so many deviations (with an even split, by `_EVEN_SIGMAS`). Where more
 than this part of the ranks has another pace, it is not chance that moves the plan."""
+_REFINED_ROUNDS, _REFINED_GAIN, _REFINED_SIGMAS = 60, 0.002, 1.0
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
@@ -39,7 +40,7 @@ _ROUNDS_OF_UNREST, _ROUNDS_TO_KNOW_NOISE = 5, 4
 class WorthTheSwitch:
     """Equal finish that tries what may be faster, and stops trying when it has paid enough.
 
-    Three plans are candidates, in this order:
+    Four plans are candidates, in this order:
 
     1. *Trial*: the best plan if each batch size not visited yet were faster than the curves say,
        by 10 % at first and by less after each trial. A trial visits a new point, so its hope is
@@ -48,11 +49,14 @@ class WorthTheSwitch:
     2. *Move*: the best plan as the curves say.
     3. *Round numbers*: up to three times, the best plan if multiples of 16 close to the batch
        sizes in use were 20 % faster, as they are where kernels work in tiles.
+    4. *Refinement*: once a plan has lasted 60 rounds, and twice as long each time after, the best
+       plan in which only ranks move that are late beyond doubt. A gain of 0.2 % is enough for it:
+       what has lasted is likely to last as long again.
 
-    Each has to promise more than the plan in force by a gain that starts at 0.5 %, grows with
-    every change made and with the rounds that the plan has lasted, so noise cannot keep plans
-    moving. Nothing moves where the ranks differ no more than noise explains (`chance`). When a
-    rank's pace or the step time turns out another (over 5 %), the machines have changed and the
+    Each of the others has to promise more than the plan in force by a gain that starts at 0.5 %,
+    grows with every change made and with the rounds that the plan has lasted, so noise cannot keep
+    plans moving. Nothing moves where the ranks differ no more than noise explains (`chance`). When
+    a rank's pace or the step time turns out another (over 5 %), the machines have changed and the
     gain starts again.
 
     Where steps keep taking longer than promised, because some rank becomes slow again and again,
@@ -76,6 +80,7 @@ class WorthTheSwitch:
             "promised_seconds": None,
             **no_foresight(),
             "odd_rank": -1,
+            "refined": 0,
         }
 
     def solve(
@@ -160,11 +165,16 @@ def _found(
     many = current.size > _MOST_RANKS_TO_TRY
     # A trial that is still on its way needs no other.
     has_arrived = not many and bool(np.all(search.seen.visited(current.samples)))
-    if state["unrest"] or not has_arrived:
-        return search.move(_MOST_GROWTH if many else np.inf, at_least)
-    found = search.trial_or_move(state["trials"])
-    if found is None and state["round_trials"] < _ROUND_TRIALS:
-        found = search.round_numbers()
+    if state["unrest"] or state["refined"] or not has_arrived:
+        found = search.move(_MOST_GROWTH if many else np.inf, at_least)
+    else:
+        found = search.trial_or_move(state["trials"])
+        if found is None and state["round_trials"] < _ROUND_TRIALS:
+            found = search.round_numbers()
+    is_guarded = search.visited is not search.seen
+    has_lasted = state["calm"] >= max(_REFINED_ROUNDS, 2 * state["refined"])
+    if found is None and has_lasted and not is_guarded and not _is_even(search.problem):
+        found = search.refinement(_REFINED_GAIN, _REFINED_SIGMAS)
     return found
 
 
@@ -197,8 +207,11 @@ def _surely(problem: Problem, visited: VisitedCurves) -> NDArray[np.float64] | N
 def _changed(
     found: Candidate, state: SolverState, curves: TimeCurves, now: float
 ) -> tuple[Proposal, SolverState]:
-    state = {**state, "changes": state["changes"] + 1, "calm": 0, "settled_seconds": None}
-    state["promised_seconds"] = step_seconds(curves, found.plan)
+    calm = state["calm"]
+    state = {**state, "changes": state["changes"] + 1, "calm": 0, "refined": 0}
+    state |= {"settled_seconds": None, "promised_seconds": step_seconds(curves, found.plan)}
+    if found.kind == "refined":
+        return Proposal(found.plan, found.reason), {**state, "calm": calm, "refined": calm}
     if found.kind is not None:
         state[found.kind] += 1
         return Proposal(found.plan, found.reason), state

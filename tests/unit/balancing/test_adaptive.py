@@ -193,6 +193,41 @@ def test_slowness_rises_slowly_but_sooner_at_first_and_falls_at_once():
     assert fallen["slowness"] == pytest.approx(np.log(2))
 
 
+def test_what_has_lasted_is_refined_where_a_rank_is_late_beyond_doubt():
+    """Ten ranks of 40 samples, one 1.5 % late: too little for a move, enough in the long run."""
+    batch_sizes, nothing = np.array([*[30.0] * 5, *[50.0] * 5]), np.full(10, np.nan)
+    times = 0.001 * np.array([*[50.0] * 5, *[50.0] * 5]) * np.where(np.arange(10) == 7, 1.025, 1.0)
+
+    def solved(spread, **given):
+        curves = VisitedCurves(
+            np.array([batch_sizes, nothing]),
+            np.array([times, nothing]),
+            times / batch_sizes,
+            spread=np.full(10, spread),
+            unrest=np.zeros(10),
+            usual=nothing,
+            spells=SlowSpells.none(10),
+        )
+        plan = Plan(tuple(batch_sizes.astype(int).tolist()))
+        problem, solver = Problem(400, Bounds.of(10, 1), plan), WorthTheSwitch()
+        spent = {"changes": 20, "trials": 99, "round_trials": 9}
+        return solver.solve({**solver.init(), **spent, **given}, problem, curves)
+
+    refined, state = solved(0.001, calm=60)
+    assert refined.plan.batch_sizes[7] == 49 and "refinement" in refined.reason
+    moved = np.flatnonzero(refined.plan.samples != batch_sizes)
+    assert len(moved) == 2 and state["refined"] == state["calm"] == 60
+    for spread, given in (
+        (0.001, {"calm": 59}),
+        (0.03, {"calm": 60}),
+        (0.001, {"calm": 119, "refined": 60}),
+    ):
+        kept, _ = solved(spread, **given)
+        assert np.array_equal(kept.plan.samples, batch_sizes)
+    again, _ = solved(0.001, calm=120, refined=60)
+    assert again.plan.batch_sizes[7] == 49
+
+
 def test_gains_that_are_not_kept_are_no_reason_to_ask_sooner():
     """A plan promises a step that is shorter by half."""
     (kept, _), (half_kept, _) = (proposal_at_risk(risk) for risk in (0.0, 0.1))
