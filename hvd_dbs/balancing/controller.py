@@ -172,10 +172,14 @@ class Controller:
         given = {name: rows.shape for name, rows in model_state.items()}
         if given != expected:
             raise ValueError(f"state has model arrays of shapes {given}; expected {expected}.")
+        solver_state, solver_entries = dict(state["solver"]), _entries(self._solver_state)
+        if _entries(solver_state) != solver_entries:
+            raise ValueError(
+                f"state has solver entries {_entries(solver_state)}; expected {solver_entries}."
+            )
         plan = Plan(tuple(int(samples) for samples in state["batch_sizes"]))
         self.adopt(plan, state.get("steps_to_next"))
-        self._model_state = model_state
-        self._solver_state = dict(state["solver"])
+        self._model_state, self._solver_state = model_state, solver_state
 
     def _decide(self, records: NDArray[np.float64]) -> Decision:
         model, solver = self.strategy.model, self.strategy.solver
@@ -258,3 +262,12 @@ def _plain(rows: NDArray[np.float64]) -> list[Any]:
 
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms"
+
+
+def _entries(solver_state: SolverState) -> list[str]:
+    """The names in a solver's state, those of the solver inside a guard included."""
+    names = []
+    for name, value in solver_state.items():
+        inside = _entries(value) if isinstance(value, dict) else []
+        names += [name, *(f"{name}.{entry}" for entry in inside)]
+    return sorted(names)

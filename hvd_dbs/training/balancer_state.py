@@ -9,7 +9,7 @@ from typing import Any
 from hvd_dbs.balancing.inheritance import RankMemory, Slot
 from hvd_dbs.sampling import Cursor
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)

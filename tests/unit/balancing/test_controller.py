@@ -102,6 +102,14 @@ def test_load_changes_nothing_unless_all_fits():
     assert other.plan.batch_sizes == (64, 32)
 
 
+def test_load_wants_what_the_solver_keeps_inside_its_guards_too():
+    state = controller_of(strategies.adaptive()).state_dict()
+    inside = {name: value for name, value in state["solver"]["solver"].items() if name != "calm"}
+    old = {**state, "solver": {**state["solver"], "solver": inside}}
+    with pytest.raises(ValueError, match=r"solver\.calm"):
+        controller_of(strategies.adaptive()).load_state_dict(old)
+
+
 @pytest.mark.parametrize(
     ("every", "due"), [("epoch", None), (7, 7), ("automatic", 2), (None, None)]
 )
