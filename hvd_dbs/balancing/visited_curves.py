@@ -148,9 +148,12 @@ class VisitedCurves:
         first[0], last[0], slope[0] = 0.0, points[0] - 1, self._first_slope
         start[0] = np.maximum(self.times[0] - self._first_slope * points[0], _FLAT)
         first[1:], start[1:] = points, self.times
-        last[1:-1], last[-1] = points[1:] - 1, np.nan
-        slope[1:-1] = np.maximum(np.diff(self.times, axis=0) / np.diff(points, axis=0), _FLAT)
-        slope[-1] = np.nan
+        np.subtract(points[1:], 1, out=last[1:-1])
+        # In place, since with thousands of ranks it is memory that takes the time.
+        inner = np.subtract(self.times[1:], self.times[:-1], out=slope[1:-1])
+        inner /= points[1:] - points[:-1]
+        np.maximum(inner, _FLAT, out=inner)
+        last[-1] = slope[-1] = np.nan
         beyond = self._final + 1, np.arange(size)
         limit = np.where(np.isfinite(points[1]), np.ceil(growth * first[beyond]) + 1, np.inf)
         last[beyond], slope[beyond] = limit, self.slope

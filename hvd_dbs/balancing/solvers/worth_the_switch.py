@@ -30,7 +30,8 @@ _THOUSANDS = 4096
 _SURE_SIGMAS, _MANY_CHANGED = 2.6, 0.02
 """A rank is surely late by so many deviations (with an even split, by `_EVEN_SIGMAS`). Where more
 than this part of the ranks has another pace, it is not chance that moves the plan."""
-_REFINED_ROUNDS, _REFINED_GAIN, _REFINED_SIGMAS = 60, 0.002, 1.0
+_REFINED_ROUNDS, _REFINED_ROUNDS_OF_MANY = 60, 20
+_REFINED_GAIN, _REFINED_SIGMAS = 0.002, 1.0
 _NEW_PACE, _SETTLING = 0.05, 0.2
 _NOISE_GAIN = 1.0
 _MOST_GROWTH = 1.3
@@ -49,9 +50,9 @@ class WorthTheSwitch:
     2. *Move*: the best plan as the curves say.
     3. *Round numbers*: up to three times, the best plan if multiples of 16 close to the batch
        sizes in use were 20 % faster, as they are where kernels work in tiles.
-    4. *Refinement*: once a plan has lasted 60 rounds, and twice as long each time after, the best
-       plan in which only ranks move that are late beyond doubt. A gain of 0.2 % is enough for it:
-       what has lasted is likely to last as long again.
+    4. *Refinement*: once a plan has lasted 60 rounds (20 in jobs without trials), and twice as
+       long each time after, the best plan in which only ranks move that are late beyond doubt. A
+       gain of 0.2 % is enough for it: what has lasted is likely to last as long again.
 
     Each of the others has to promise more than the plan in force by a gain that starts at 0.5 %,
     grows with every change made and with the rounds that the plan has lasted, so noise cannot keep
@@ -172,8 +173,8 @@ def _found(
         if found is None and state["round_trials"] < _ROUND_TRIALS:
             found = search.round_numbers()
     is_guarded = search.visited is not search.seen
-    has_lasted = state["calm"] >= max(_REFINED_ROUNDS, 2 * state["refined"])
-    if found is None and has_lasted and not is_guarded and not _is_even(search.problem):
+    rounds = max(_REFINED_ROUNDS_OF_MANY if many else _REFINED_ROUNDS, 2 * state["refined"])
+    if found is None and state["calm"] >= rounds and not (is_guarded or _is_even(search.problem)):
         found = search.refinement(_REFINED_GAIN, _REFINED_SIGMAS)
     return found
 

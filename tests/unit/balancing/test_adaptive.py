@@ -193,39 +193,40 @@ def test_slowness_rises_slowly_but_sooner_at_first_and_falls_at_once():
     assert fallen["slowness"] == pytest.approx(np.log(2))
 
 
-def test_what_has_lasted_is_refined_where_a_rank_is_late_beyond_doubt():
-    """Ten ranks of 40 samples, one 1.5 % late: too little for a move, enough in the long run."""
-    batch_sizes, nothing = np.array([*[30.0] * 5, *[50.0] * 5]), np.full(10, np.nan)
-    times = 0.001 * np.array([*[50.0] * 5, *[50.0] * 5]) * np.where(np.arange(10) == 7, 1.025, 1.0)
+@pytest.mark.parametrize(("size", "rounds"), [(10, 60), (40, 20)])
+def test_what_has_lasted_is_refined_where_a_rank_is_late_beyond_doubt(size, rounds):
+    """One rank is 2.5 % late: too little for a move, enough in the long run."""
+    batch_sizes, nothing = np.repeat([30.0, 50.0], size // 2), np.full(size, np.nan)
+    times = np.full(size, 0.050) * np.where(np.arange(size) == size - 1, 1.025, 1.0)
 
     def solved(spread, **given):
         curves = VisitedCurves(
             np.array([batch_sizes, nothing]),
             np.array([times, nothing]),
             times / batch_sizes,
-            spread=np.full(10, spread),
-            unrest=np.zeros(10),
+            spread=np.full(size, spread),
+            unrest=np.zeros(size),
             usual=nothing,
-            spells=SlowSpells.none(10),
+            spells=SlowSpells.none(size),
         )
         plan = Plan(tuple(batch_sizes.astype(int).tolist()))
-        problem, solver = Problem(400, Bounds.of(10, 1), plan), WorthTheSwitch()
+        problem, solver = Problem(40 * size, Bounds.of(size, 1), plan), WorthTheSwitch()
         spent = {"changes": 20, "trials": 99, "round_trials": 9}
         return solver.solve({**solver.init(), **spent, **given}, problem, curves)
 
-    refined, state = solved(0.001, calm=60)
-    assert refined.plan.batch_sizes[7] == 49 and "refinement" in refined.reason
+    refined, state = solved(0.001, calm=rounds)
+    assert refined.plan.batch_sizes[-1] == 49 and "refinement" in refined.reason
     moved = np.flatnonzero(refined.plan.samples != batch_sizes)
-    assert len(moved) == 2 and state["refined"] == state["calm"] == 60
+    assert len(moved) == 2 and state["refined"] == state["calm"] == rounds
     for spread, given in (
-        (0.001, {"calm": 59}),
-        (0.03, {"calm": 60}),
-        (0.001, {"calm": 119, "refined": 60}),
+        (0.001, {"calm": rounds - 1}),
+        (0.03, {"calm": rounds}),
+        (0.001, {"calm": 2 * rounds - 1, "refined": rounds}),
     ):
         kept, _ = solved(spread, **given)
         assert np.array_equal(kept.plan.samples, batch_sizes)
-    again, _ = solved(0.001, calm=120, refined=60)
-    assert again.plan.batch_sizes[7] == 49
+    again, _ = solved(0.001, calm=2 * rounds, refined=rounds)
+    assert again.plan.batch_sizes[-1] == 49
 
 
 def test_gains_that_are_not_kept_are_no_reason_to_ask_sooner():
