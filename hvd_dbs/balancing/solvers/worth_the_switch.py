@@ -87,7 +87,7 @@ class WorthTheSwitch:
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
-        """A trial, a move, or the plan in force."""
+        """A trial, a move, a refinement, or the plan in force."""
         visited = curves if isinstance(curves, VisitedCurves) else None
         if visited is not None:
             state, is_peace = _looked_around(state, problem, visited)
