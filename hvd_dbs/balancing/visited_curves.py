@@ -89,14 +89,15 @@ class VisitedCurves:
     def _seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         # In 64 bits, counting takes several times as long.
         above = np.sum(self.points <= batch_sizes, axis=0, dtype=np.int16)
-        left, right = np.maximum(above - 1, 0), np.minimum(above, self._final)
-        x, y = pick(left, self.points, self.times)
-        end, end_time = pick(right, self.points, self.times)
-        gap = end - x
-        inner = (end_time - y) / np.where(gap > 0, gap, 1.0)
-        outer = np.where(above == 0, self._first_slope, self.slope)
+        points, times = self.points.ravel(), self.times.ravel()
+        at = np.maximum(above - 1, 0).astype(np.intp) * above.size + np.arange(above.size)
+        x, y = points.take(at), times.take(at)
+        slope = np.where(above == 0, self._first_slope, self.slope)
+        between = np.flatnonzero((above > 0) & (above <= self._final))
+        end = at.take(between) + above.size
+        rise = times.take(end) - y.take(between)
         # What lies between a slow point and a faster larger one is taken to be as slow.
-        slope = np.where((gap > 0) & (above > 0), np.maximum(inner, 0.0), outer)
+        slope[between] = np.maximum(rise / (points.take(end) - x.take(between)), 0.0)
         return np.asarray(y + slope * (batch_sizes - x))
 
     def usual_log_seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,15 +106,68 @@ class VisitedCurves:
 
     def units_within(self, deadline: float, grid: Grid) -> NDArray[np.int64]:
         """The most units of the grid that each rank finishes by the deadline, `[size]`."""
-        return self.expected().units_within(deadline, grid)
+        return self.narrow(deadline, deadline, grid).units_within(deadline, grid)
 
-    def take(self, rows: NDArray[np.intp]) -> PiecewiseCurves:
-        """The curves of some rows, as expected."""
-        return self.expected().take(rows)
+    def take(self, rows: NDArray[np.intp]) -> VisitedCurves:
+        """The curves of some rows."""
+        spells = (self.spells.now, self.spells.before, self.spells.past)
+        return VisitedCurves(
+            points=self.points.take(rows, axis=1),
+            times=self.times.take(rows, axis=1),
+            slope=self.slope.take(rows),
+            spread=self.spread.take(rows),
+            unrest=self.unrest.take(rows),
+            usual=self.usual.take(rows),
+            spells=SlowSpells(*(part.take(rows) for part in spells)),
+        )
 
     def narrow(self, low: float, high: float, grid: Grid) -> NarrowCurves:
-        """The inverse for deadlines from `low` to `high` alone."""
-        return self.expected().narrow(low, high, grid)
+        """The inverse for deadlines from `low` to `high` alone.
+
+        Of thousands of ranks, only the pieces that matter are put together.
+        """
+        size, most = grid.low.size, (grid.high * grid.multiple_of).astype(np.float64)
+        points, times = self.points.ravel(), self.times.ravel()
+        below, begun = self._matter(low, high, most, grid.multiple_of)
+        place = begun // size
+        rank = begun - place * size  # Much faster than a remainder.
+        following = np.minimum(begun + size, points.size - 1)
+        is_final = place == self._final.take(rank)
+        first, start = points.take(begun), times.take(begun)
+        end = np.where(is_final, np.inf, points.take(following))
+        inner = np.maximum((times.take(following) - start) / (end - first), _FLAT)
+        slope = np.where(is_final, self.slope.take(rank), inner)
+        last = np.concatenate([self.points[0].take(below), end]) - 1
+        rank = np.concatenate([below, rank])
+        return NarrowCurves(
+            grid.low - 1,
+            rank,
+            np.concatenate([np.zeros(below.size), first]),
+            np.minimum(last, most.take(rank)),
+            np.concatenate([self._first_time.take(below), start]),
+            np.concatenate([self._first_slope.take(below), slope]),
+        )
+
+    def _matter(
+        self, low: float, high: float, most: NDArray[np.float64], multiple_of: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """What may end at a deadline from `low` to `high`: before the first point, or from a point.
+
+        Of the points that are met by `low` that is the last one, and of the others those that are
+        met by `high`.
+
+        Returns:
+            Ranks, and places among the points of all ranks.
+        """
+        is_allowed = self.points <= most
+        is_met = is_allowed & (self.times <= low)
+        if multiple_of > 1:  # The multiple that is met may be a smaller one.
+            is_met &= self.points % multiple_of == 0
+        places = np.arange(1, len(self.points) + 1, dtype=np.int8)[:, np.newaxis]
+        last_met = np.max(places * is_met, axis=0)
+        begun = np.flatnonzero(is_allowed & (self.times <= high) & (places >= last_met))
+        has_below = (last_met == 0) & (self._first_time <= high) & (self.points[0] >= 1)
+        return np.flatnonzero(has_below), begun
 
     def guarded(
         self, batch_sizes: NDArray[np.float64], slowed: NDArray[np.float64]
@@ -136,36 +190,34 @@ class VisitedCurves:
         slope = np.where(counted, ELASTICITY * slowed / b, self.slope)
         return replace(self, points=points, times=times, slope=slope)
 
-    def expected(self, growth: float = np.inf) -> PiecewiseCurves:
-        """The same curves in pieces, each from a visited point to the next.
-
-        Args:
-            growth: Batch sizes beyond this many times the largest visited one are not asked for,
-                where more than one was visited; inf for no such limit.
-        """
-        points, size = self.points, self.points.shape[1]
-        first, last, start, slope = np.empty((4, len(points) + 1, size))
-        first[0], last[0], slope[0] = 0.0, points[0] - 1, self._first_slope
-        start[0] = np.maximum(self.times[0] - self._first_slope * points[0], _FLAT)
-        first[1:], start[1:] = points, self.times
-        np.subtract(points[1:], 1, out=last[1:-1])
-        # In place, since with thousands of ranks it is memory that takes the time.
-        inner = np.subtract(self.times[1:], self.times[:-1], out=slope[1:-1])
-        inner /= points[1:] - points[:-1]
-        np.maximum(inner, _FLAT, out=inner)
-        last[-1] = slope[-1] = np.nan
+    def in_pieces(self) -> PiecewiseCurves:
+        """The same curves in pieces, each from a visited point to the next."""
+        points, size = self.points, self.slope.size
+        first = np.vstack([np.zeros(size), points])
+        last = np.vstack([points - 1, np.full(size, np.nan)])
+        start = np.vstack([self._first_time, self.times])
+        inner = np.maximum(np.diff(self.times, axis=0) / np.diff(points, axis=0), _FLAT)
+        slope = np.vstack([self._first_slope, inner, np.full(size, np.nan)])
         beyond = self._final + 1, np.arange(size)
-        limit = np.where(np.isfinite(points[1]), np.ceil(growth * first[beyond]) + 1, np.inf)
-        last[beyond], slope[beyond] = limit, self.slope
+        last[beyond], slope[beyond] = np.inf, self.slope
         return PiecewiseCurves(first, last, start, slope)
 
+    def largest_after(self, growth: float) -> NDArray[np.float64]:
+        """The most samples if the largest visited batch size may grow by a factor, `[size]`.
+
+        Args:
+            growth: The factor. A rank that has visited one batch size only has no limit.
+        """
+        (largest,) = pick(self._final, self.points)
+        return np.where(np.isfinite(self.points[1]), np.ceil(growth * largest) + 1, np.inf)
+
     def hopeful(self, optimism: float) -> PiecewiseCurves:
-        """As expected, but points not visited are taken to be faster by `optimism`.
+        """The same curves, but points not visited are taken to be faster by `optimism`.
 
         Args:
             optimism: From 0 to below 1.
         """
-        plain = self.expected()
+        plain = self.in_pieces()
         visited = np.isfinite(self.points)
         # Without its point, each piece between two points starts a sample later.
         first = np.vstack([plain.first[:1], plain.first[1:] + 1])
@@ -181,13 +233,13 @@ class VisitedCurves:
         )
 
     def hopeful_at(self, candidates: NDArray[np.float64], optimism: float) -> PiecewiseCurves:
-        """As expected, but for some batch sizes, not visited yet, that are hoped to be fast.
+        """The same curves, but for some batch sizes, not visited yet, that are hoped to be fast.
 
         Args:
             candidates: Batch sizes, shape `[size, k]`; NaN for none.
             optimism: From 0 to below 1.
         """
-        plain = self.expected()
+        plain = self.in_pieces()
         columns = []
         for candidate in candidates.T:
             fresh = (candidate > 0) & ~self.visited(candidate)
@@ -213,6 +265,11 @@ class VisitedCurves:
         """Where each rank's largest point is, shape `[size]`."""
         num_points = np.sum(np.isfinite(self.points), axis=0, dtype=np.int16)
         return np.asarray(np.maximum(num_points - 1, 0))
+
+    @cached_property
+    def _first_time(self) -> NDArray[np.float64]:
+        """Seconds of a step without samples, shape `[size]`."""
+        return np.asarray(np.maximum(self.times[0] - self._first_slope * self.points[0], _FLAT))
 
     @cached_property
     def _first_slope(self) -> NDArray[np.float64]:

@@ -62,15 +62,15 @@ class Search:
         """The best plan as the curves say.
 
         Args:
-            growth: See `VisitedCurves.expected`.
+            growth: See `VisitedCurves.largest_after`.
             at_least: Seconds with the plan in force, less what noise may have added, where only
                 ranks surely late are to be moved, shape `[size]`; None: all may be.
         """
-        expected = self.visited.expected(growth)
-        plan = plan_within(self.problem, expected, (0.0, self.target))
+        most = self.visited.largest_after(growth)
+        plan = plan_within(self.problem, self.visited, (0.0, self.target), most)
         if plan is not None and at_least is not None:
-            plan = with_fewest_moves(self.problem, expected, plan, at_least)
-        return None if plan is None else self._if_short(plan, expected)
+            plan = with_fewest_moves(self.problem, self.visited, plan, at_least)
+        return None if plan is None else self._if_short(plan)
 
     def trial_or_move(self, num_trials: int) -> Candidate | None:
         """The best plan were batch sizes not visited faster than the curves say, or a move.
@@ -79,18 +79,19 @@ class Search:
             num_trials: How many there were; each leaves less to hope for.
         """
         hope = _HOPE / (1 + _HOPE_DECAY * num_trials)
-        hopeful, expected = self.visited.hopeful(hope), self.visited.expected()
+        hopeful = self.visited.hopeful(hope)
         hoped = plan_within(self.problem, hopeful, (0.0, self.target))
         if hoped is None:
             return None
         hoped_seconds = step_seconds(hopeful, hoped)
-        best = equal_finish(self.problem, expected, (hoped_seconds, hoped_seconds / (1 - hope)))
-        best_seconds = step_seconds(expected, best)
+        deadlines = (hoped_seconds, hoped_seconds / (1 - hope))
+        best = equal_finish(self.problem, self.visited, deadlines)
+        best_seconds = step_seconds(self.visited, best)
         promising = hoped_seconds < min(self.now, best_seconds) * (1 - self.gain)
         if promising and self._is_new(hoped):
             reason = "a trial: untried batch sizes may be faster"
             return Candidate(hoped, hoped_seconds, reason, "trials")
-        return self._if_short(best, expected)
+        return self._if_short(best)
 
     def round_numbers(self) -> Candidate | None:
         """The best plan were multiples of 16 close to the batch sizes in use much faster."""
@@ -116,8 +117,8 @@ class Search:
             return None
         return replace(found, reason="a refinement of what has lasted", kind="refined")
 
-    def _if_short(self, plan: Plan, curves: TimeCurves) -> Candidate | None:
-        seconds = step_seconds(curves, plan)
+    def _if_short(self, plan: Plan) -> Candidate | None:
+        seconds = step_seconds(self.visited, plan)
         return Candidate(plan, seconds) if seconds < self.target else None
 
     def _is_new(self, plan: Plan) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,7 +78,10 @@ def equal_finish(
 
 
 def plan_within(
-    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float]
+    problem: Problem,
+    curves: TimeCurves,
+    deadlines: tuple[float, float],
+    most: NDArray[np.float64] | None = None,
 ) -> Plan | None:
     """The plan with the shortest step, if a step can be as short as the second deadline.
 
@@ -84,6 +89,7 @@ def plan_within(
         problem: The sum, the bounds, the plan in force.
         curves: Seconds by rank, all of them known.
         deadlines: The shortest step is above the first; at most the second is wanted.
+        most: Samples of each rank that are allowed beside the bounds, shape `[size]`; None: all.
 
     Returns:
         The plan; None where the ranks cannot do the global batch by the second deadline, or, on
@@ -91,6 +97,8 @@ def plan_within(
     """
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
+    if most is not None:
+        grid = replace(grid, high=np.minimum(grid.high * unit, most).astype(np.int64) // unit)
     total = problem.global_batch_size // unit
     low, high = deadlines
     near, far = _likely(curves, grid, total, deadlines)
@@ -147,13 +155,13 @@ def _without_the_bound(
     rows = np.arange(caps.size)
     spare = 0 if total <= _LARGE else total // 1000
     while int(caps.sum()) > total + spare:
-        part, part_grid = curves.take(rows), grid.take(rows)
-        free = part.units_within(low, part_grid) >= part_grid.low
+        is_free = curves.units_within(low, grid) >= grid.low
+        free = np.flatnonzero(is_free)
         left = total - int(caps.sum()) + int(caps[rows[free]].sum())
-        if np.all(free) or not np.any(free) or left < int(part_grid.low[free].sum()):
+        if np.all(is_free) or not free.size or left < int(grid.low[free].sum()):
             break
-        rows = rows[free]
-        inner = _Bracket(curves.take(rows), grid.take(rows), left, (0.0, bracket.deadline))
+        rows, curves, grid = rows[free], curves.take(free), grid.take(free)
+        inner = _Bracket(curves, grid, left, (0.0, bracket.deadline))
         inner.close()
         caps[rows], low = inner.caps(), inner.low
     return caps

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.curves import AffineCurves, Grid
-from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
+from hvd_dbs.balancing.curves import AffineCurves, Grid, TimeCurves
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.solvers.surplus import give_back
 
 
 def with_fewest_moves(
-    problem: Problem, curves: PiecewiseCurves, best: Plan, at_least: NDArray[np.float64]
+    problem: Problem, curves: TimeCurves, best: Plan, at_least: NDArray[np.float64]
 ) -> Plan:
     """The plan in force, in which only ranks that are surely late get what the best plan says.
 

@@ -119,8 +119,8 @@ def test_a_rank_a_little_late_keeps_most_of_its_samples():
         slope=np.array([0.00003]),
     )
     assert curves.seconds(np.array([20.0]))[0] < 0.0245
-    expected = curves.expected()
-    assert expected.seconds(np.array([20.0]))[0] < 0.0245
+    pieces = curves.in_pieces()
+    assert pieces.seconds(np.array([20.0]))[0] < 0.0245
 
 
 def test_few_rounds_that_happen_to_agree_are_not_all_the_noise_there_is():
