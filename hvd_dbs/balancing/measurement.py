@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 MOST_SECONDS = 1e6
 """A step that took longer (eleven days) is a broken clock, not a slow machine."""
+LEAST_SECONDS = 1e-9
+"""Nor is one that took less a fast machine; ratios of times that count stay far from overflow."""
 
 
 Rows: TypeAlias = Sequence[float] | NDArray[np.float64]
@@ -83,9 +85,9 @@ class Measurement:
 
     @property
     def usable(self) -> NDArray[np.bool_]:
-        """Where the timing can be believed: finite, positive, no absurd length; `[ranks]`."""
+        """Where the timing can be believed: finite, positive, of no absurd length; `[ranks]`."""
         seconds = self.busy_seconds
-        plausible = np.isfinite(seconds) & (seconds > 0) & (seconds < MOST_SECONDS)
+        plausible = np.isfinite(seconds) & (seconds > LEAST_SECONDS) & (seconds < MOST_SECONDS)
         return plausible & (self.batch_sizes > 0)
 
     @property

@@ -88,16 +88,20 @@ def _with_losses(
     and what all the others get more to do.
     """
     now, before = visited.spells.now, visited.spells.before
-    speeds = np.exp(-visited.usual)
+    speeds, part_before = np.exp(-visited.usual), np.exp(-before)
     had, had_not = np.flatnonzero(guarded), ~guarded
     late = float(np.max((now - before)[had_not], initial=0.0))
-    speed = float(np.sum((speeds * np.exp(-before))[had_not]))
+    speed = float(np.sum((speeds * part_before)[had_not]))
     all_speeds, losses = float(np.sum(speeds)), []
+    now_had, before_had, speeds_had = (of.take(had) for of in (now, before, speeds))
+    part_had = part_before.take(had)
     for level, loss in zip(_LEVELS, state["losses"], strict=True):
-        expected = np.maximum(before[had], level * state["spell"])
-        latest = max(late, float(np.max(now[had] - expected, initial=0.0)))
-        left = (speed + float(np.sum(speeds[had] * np.exp(-expected)))) / all_speeds
-        losses.append(loss + _LOSS_WEIGHT * (latest - float(np.log(left)) - loss))
+        least = level * state["spell"]
+        latest = max(late, float(np.max(now_had - np.maximum(before_had, least), initial=0.0)))
+        left = speed + float(np.sum(speeds_had * np.minimum(part_had, np.exp(-least))))
+        losses.append(loss + _LOSS_WEIGHT * (latest - float(np.log(left / all_speeds)) - loss))
+    if not np.all(np.isfinite(losses)):
+        return state
     slowest = float(np.max(now))
     weight = _SPELL_RISES if slowest > state["spell"] else _SPELL_FALLS
     spell = state["spell"] + weight * (slowest - state["spell"])

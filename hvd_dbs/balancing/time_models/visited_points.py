@@ -26,6 +26,7 @@ nor a new batch size to be further from what was expected of it than the second.
 _DRIFT_WEIGHT, _DRIFT_SIGMAS, _DRIFT_LEAST = 0.25, 3.5, 0.02
 _MOST_STEPS, _STEPS_AFTER_CHANGE, _STEPS_AFTER_DRIFT, _OTHER_CURVE = 60.0, 3.0, 8.0, 0.15
 _STEPS_AFTER_WARNING = 1.0
+_MOST_IN_A_ROUND = 1e6
 _FIRST_STEP = 0.1
 _LINE_KEEP, _NOISE_WEIGHT = 0.9, 0.05
 
@@ -98,7 +99,9 @@ class VisitedPoints:
         """Folds a round into the point of its batch size."""
         usable, t = measurement.usable, measurement.finish_seconds
         b, rows = measurement.batch_sizes, np.arange(len(t))
-        steps = np.where(measurement.num_steps >= 1, measurement.num_steps, 1.0)
+        steps = np.where(
+            measurement.num_steps >= 1, np.minimum(measurement.num_steps, _MOST_IN_A_ROUND), 1.0
+        )
         is_here = state["batch_size"] == b[:, np.newaxis]
         seen, here = np.any(is_here, axis=1), np.argmax(is_here, axis=1)
         before = np.where(seen, state["num_steps"][rows, here], 0.0)

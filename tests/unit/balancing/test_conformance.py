@@ -185,6 +185,21 @@ class TestPreset:
             json.dumps(controller.state_dict(), allow_nan=False)
         assert self.run(controller, range(60, 64))[-1].global_batch_size == 128
 
+    @pytest.mark.parametrize(
+        "num_rounds, rank, seconds, num_steps", [(1, 0, 1e-310, 2.0), (8, 2, 0.0546875, np.inf)]
+    )
+    def test_a_round_that_no_machine_has_leaves_a_state_that_can_be_saved(
+        self, name, num_rounds, rank, seconds, num_steps
+    ):
+        controller = self.controller(name, minimum=2, maximum=90)
+        self.run(controller, range(num_rounds))
+        here = np.arange(4) == rank
+        measurement = Measurement.of(
+            controller.plan.batch_sizes, seconds * here, num_steps=np.where(here, num_steps, 0.0)
+        )
+        controller.decide(controller.observe(measurement))
+        json.dumps(controller.state_dict(), allow_nan=False)
+
     @settings(max_examples=20, deadline=None)
     @given(data=st.data())
     def test_absurd_records_never_break_it(self, name, data):
@@ -193,6 +208,7 @@ class TestPreset:
         records = [data.draw(st.lists(ANY_NUMBER, min_size=width, max_size=width)) for _ in "1234"]
         plan = controller.decide(np.array(records).reshape(4, width)).plan
         assert plan.global_batch_size == 128 and min(plan.batch_sizes) >= 1
+        json.dumps(controller.state_dict(), allow_nan=False)
 
     def test_every_cadence_is_possible(self, name):
         if STRATEGIES[name]().model is None:

@@ -54,10 +54,10 @@ def test_whoever_becomes_faster_than_ever_was_slow_until_then():
     assert again.now == pytest.approx(np.log(2), rel=0.05)
 
 
-def expected(size, slow_rounds, pause, num_rounds=240, minimum=1):
-    """How much slower than usual each rank is planned with, where rank 0 has spells."""
+def steady(size):
+    """Ranks that take 32 ms for 32 samples and have never been slow."""
     none = np.zeros(size)
-    curves = VisitedCurves(
+    return VisitedCurves(
         np.full((2, size), 32.0),
         np.full((2, size), 0.032),
         none + 0.001,
@@ -66,6 +66,11 @@ def expected(size, slow_rounds, pause, num_rounds=240, minimum=1):
         usual=np.log(0.032) - 0.9 * np.log(32) + none,
         spells=SlowSpells.none(size),
     )
+
+
+def expected(size, slow_rounds, pause, num_rounds=240, minimum=1):
+    """How much slower than usual each rank is planned with, where rank 0 has spells."""
+    curves = steady(size)
     rank_0 = SLOWNESS * (np.arange(-LATE, num_rounds) % (slow_rounds + pause) < slow_rounds)
     problem = Problem(32 * size, Bounds.of(size, minimum), Plan((32,) * size))
     state, first = {**no_foresight(), "promised_seconds": None}, np.eye(size)[0]
@@ -85,6 +90,14 @@ def test_who_has_been_slow_is_taken_to_be_slow_where_that_pays():
     # Of two ranks, one at a third would cost 0.4; and 3 rounds in 200 are not worth it.
     assert expected(2, 6, 6) is None
     assert expected(20, 6, 194) is None
+
+
+def test_what_is_no_number_is_not_learnt_from():
+    now = np.array([0.0, np.nan])
+    curves = replace(steady(2), spells=SlowSpells(now, 0 * now, np.ones(2)))
+    problem = Problem(64, Bounds.of(2), Plan((32, 32)))
+    state, _ = foresee({**no_foresight(), "promised_seconds": None}, curves, problem, 0.032)
+    assert state["losses"] == no_foresight()["losses"] and state["spell"] == 0.0
 
 
 def test_neighbours_that_come_and_go_on_some_hosts_do_not_stop_the_others():

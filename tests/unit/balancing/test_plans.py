@@ -152,9 +152,9 @@ class TestPlan:
 
 class TestMeasurement:
     def test_usable(self):
-        seconds = [0.1, float("nan"), float("inf"), -0.1, 0.0, 1e9, 0.1]
-        usable = Measurement.of([1, 1, 1, 1, 1, 1, 0], seconds).usable
-        assert usable.tolist() == [True, False, False, False, False, False, False]
+        seconds = [0.1, float("nan"), float("inf"), -0.1, 0.0, 1e9, 1e-310, 0.1]
+        usable = Measurement.of([1, 1, 1, 1, 1, 1, 1, 0], seconds).usable
+        assert usable.tolist() == [True, *(7 * [False])]
 
     def test_fields_not_given_are_unknown(self):
         measurement = Measurement.of([1, 2], [0.1, 0.2], num_steps=[5, 5])
