@@ -35,8 +35,7 @@ def with_fewest_moves(
 
     Example:
         >>> from hvd_dbs.balancing.bounds import Bounds
-        >>> one, pace = np.ones((1, 4)), np.array([[1.0, 1.0, 1.05, 1.9]])
-        >>> curves = PiecewiseCurves(0 * one, np.inf * one, 0 * one, pace)
+        >>> curves = AffineCurves(fixed=np.zeros(4), per_sample=np.array([1.0, 1.0, 1.05, 1.9]))
         >>> problem = Problem(120, Bounds.of(4), Plan((30, 30, 34, 26)))
         >>> best = Plan((35, 35, 32, 18))
         >>> at_least = curves.seconds(problem.current.samples) / 1.1
