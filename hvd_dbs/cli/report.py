@@ -29,7 +29,7 @@ def command(journal: Path, part: int | None, with_all: bool, picture: Path | Non
     for each start of the job, and for each change of its ranks or of its global batch size. It
     may be read while the job runs.
 
-    Exit codes: 0, or 2 for wrong input.
+    Exit codes: 0; 2 for wrong input; 1 if standard output cannot be written.
     """
     with input_errors():
         parts, num_damaged = read_journal(journal)

@@ -47,7 +47,7 @@ def command(suite: bool, prediction: bool, **given: object) -> None:
     the file's devices, and --suite runs the built-in scenarios; --suite --curves FILE runs
     every combination of the file's devices.
 
-    Exit codes: 0, or 2 for wrong input.
+    Exit codes: 0; 2 for wrong input; 1 if standard output cannot be written.
     """
     with input_errors():
         request = Request.of(**given)
