@@ -93,6 +93,15 @@ class Bounds:
         low, high = self._limits
         return low.copy(), np.minimum(high, max(total, 0)) // self.multiple_of
 
+    def allow(self, batch_sizes: Sequence[int] | NDArray[np.float64]) -> bool:
+        """Whether a plan with these samples by rank is within the bounds."""
+        samples = np.asarray(batch_sizes, dtype=np.int64)
+        if samples.shape != (self.size,):
+            return False
+        low, high = self.in_units(int(samples.sum()))
+        units, rest = np.divmod(samples, self.multiple_of)
+        return bool(np.all((low <= units) & (units <= high) & (rest == 0)))
+
     def check(self, total: int) -> None:
         """Raises ValueError unless some plan within the bounds has `total` samples."""
         if total < 0:

@@ -106,13 +106,16 @@ class Controller:
         """Takes over the plan that rank 0 decided on, and when it wants to decide again.
 
         Raises:
-            ValueError: If its number of ranks or its sum is not this job's.
+            ValueError: If its number of ranks or its sum is not this job's, or it is not within
+                the bounds.
         """
         if (plan.size, plan.global_batch_size) != (self.size, self.global_batch_size):
             raise ValueError(
                 f"plan {plan} is for {plan.size} ranks and {plan.global_batch_size} samples; "
                 f"expected {self.size} ranks and {self.global_batch_size} samples."
             )
+        if not self.bounds.allow(plan.samples):
+            raise ValueError(f"plan {plan} is not within the bounds {self.bounds}.")
         self.plan = plan
         self.steps_to_next = self._due(steps_to_next)
 
@@ -158,7 +161,8 @@ class Controller:
         """Continues from a `state_dict`; nothing is changed unless all of it fits.
 
         Raises:
-            ValueError: If it is another strategy's, or of another number of ranks or samples.
+            ValueError: If it is another strategy's, or of another number of ranks or samples, or
+                its plan is not within the bounds.
         """
         if state.get("strategy") != self.strategy.name:
             raise ValueError(
@@ -225,10 +229,8 @@ class Controller:
 
     def _check(self, plan: Plan) -> None:
         """Invariant 1; a solver that breaks it is a defect and ends the job."""
-        low, high = self.bounds.in_units(self.global_batch_size)
-        units, rest = np.divmod(plan.samples.astype(np.int64), self.bounds.multiple_of)
-        within = plan.size == self.size and bool(np.all((low <= units) & (units <= high)))
-        if not within or np.any(rest) or plan.global_batch_size != self.global_batch_size:
+        is_allowed = self.bounds.allow(plan.samples)
+        if not is_allowed or plan.global_batch_size != self.global_batch_size:
             raise RuntimeError(
                 f"strategy {self.strategy.name!r} proposed {plan} outside of its bounds "
                 f"{self.bounds} or with another sum than {self.global_batch_size}. "

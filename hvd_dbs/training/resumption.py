@@ -186,14 +186,16 @@ class Resumption:
             "model": own["model"] if model is None else model,
             "solver": state.solver,
         }
-        total = self._controller.global_batch_size
-        if state.slots == self._slots and sum(state.batch_sizes) == total:
+        total, bounds = self._controller.global_batch_size, self._controller.bounds
+        is_same = state.slots == self._slots and sum(state.batch_sizes) == total
+        learns = self._controller.strategy.model is not None
+        if learns and is_same and bounds.allow(state.batch_sizes):
             return loaded
         # The solver's memory is of plans that are no more.
         loaded |= {name: own[name] for name in ("batch_sizes", "steps_to_next", "solver")}
-        if self._controller.strategy.model is not None:
+        if learns:
             shares = [memory.share for memory in memories]
-            plan = Plan.proportional(total, shares, self._controller.bounds)
+            plan = Plan.proportional(total, shares, bounds)
             loaded["batch_sizes"] = list(plan.batch_sizes)
         return loaded
 

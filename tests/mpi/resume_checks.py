@@ -111,6 +111,25 @@ def check_training_goes_on_in_the_midst_of_an_epoch():
         reader.loop.end_training()
 
 
+def check_a_saved_plan_obeys_the_bounds_of_the_balancer_it_is_loaded_into():
+    size = hvd.size()
+    saved = hvd.Balancer(8 * size, "dbs").gather_state_dict()
+    for rank, entry in enumerate(saved["ranks"]):
+        entry["batch_size"] = 8 + (rank == 0) * (size - 1) - (rank > 0)
+    free = hvd.Balancer(8 * size, "dbs")
+    free.load_state_dict(saved)
+    assert free.plan.batch_sizes == (7 + size, *(size - 1) * [7])
+    bounded = hvd.Balancer(8 * size, "dbs", max_batch_size=8)
+    bounded.load_state_dict(saved)
+    assert bounded.plan.batch_sizes == size * (8,)
+    # A split that never changes is the balancer's own.
+    told = hvd.Balancer(8 * size, hvd.strategies.static(range(1, size + 1)))
+    other = hvd.Balancer(8 * size, hvd.strategies.static(range(size, 0, -1)))
+    plan = other.plan
+    other.load_state_dict(told.gather_state_dict())
+    assert other.plan == plan
+
+
 def check_training_that_cannot_go_on_so_says_why():
     balancer = hvd.Balancer(B, "even")
     balancer.dataset(np.arange(5 * B), shuffle_seed=SEED)

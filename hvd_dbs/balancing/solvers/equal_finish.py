@@ -89,7 +89,7 @@ def plan_within(
         problem: The sum, the bounds, the plan in force.
         curves: Seconds by rank, all of them known.
         deadlines: The shortest step is above the first; at most the second is wanted.
-        most: Samples of each rank that are allowed beside the bounds, shape `[size]`; None: all.
+        most: Samples of each rank that are wanted within the bounds, shape `[size]`; None: all.
 
     Returns:
         The plan; None where the ranks cannot do the global batch by the second deadline, or, on
@@ -98,23 +98,23 @@ def plan_within(
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
     if most is not None:
-        grid = replace(grid, high=np.minimum(grid.high * unit, most).astype(np.int64) // unit)
+        high = np.minimum(grid.high * unit, most).astype(np.int64) // unit
+        grid = replace(grid, high=np.maximum(high, grid.low))
     total = problem.global_batch_size // unit
-    low, high = deadlines
     near, far = _likely(curves, grid, total, deadlines)
     bracket = _Bracket(curves, grid, total, (near, far))
-    if not bracket.is_reached and far < high:
-        near, far = far, high
+    if not bracket.is_reached and far < deadlines[1]:
+        near, far = far, deadlines[1]
         bracket = _Bracket(curves, grid, total, (near, far))
     if not bracket.is_reached:
         return None
-    if low < near and bracket.is_passed:
-        bracket = _Bracket(curves, grid, total, (low, near))
+    if deadlines[0] < near and bracket.is_passed:
+        bracket = _Bracket(curves, grid, total, (deadlines[0], near))
     bracket.close()
     caps = _without_the_bound(curves, grid, total, bracket)
     found = give_back(curves, grid, caps, total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
-        found = reach_sum(curves, grid, total, (bracket.low, np.inf))
+        found = reach_sum(curves, grid, total, (bracket.low, deadlines[1]))
     return None if found is None else Plan.of(found * unit)
 
 
@@ -151,27 +151,39 @@ def _without_the_bound(
     A rank that cannot do its fewest samples any sooner sets the deadline. The others share what
     is left and finish together, earlier than that.
     """
-    caps, low = bracket.caps(), bracket.low
-    rows = np.arange(caps.size)
+    caps = bracket.caps()
     spare = 0 if total <= _LARGE else total // 1000
-    while int(caps.sum()) > total + spare:
-        is_free = curves.units_within(low, grid) >= grid.low
-        free = np.flatnonzero(is_free)
-        left = total - int(caps.sum()) + int(caps[rows[free]].sum())
-        if np.all(is_free) or not free.size or left < int(grid.low[free].sum()):
-            break
-        rows, curves, grid = rows[free], curves.take(free), grid.take(free)
-        inner = _Bracket(curves, grid, left, (0.0, bracket.deadline))
+    if int(caps.sum()) <= total + spare or bracket.low <= 0:
+        return caps
+    is_late = curves.units_within(bracket.low, grid) < grid.low
+    if not np.any(is_late):
+        return caps
+    # With teeth, a rank may be in time with more than its fewest samples alone: as it is, it stays.
+    fewest = curves.seconds(grid.low.astype(np.float64) * grid.multiple_of)
+    may_be_late = fewest <= bracket.deadline
+    others = np.flatnonzero(may_be_late | ~is_late)
+    left = total - int(caps.sum()) + int(caps[others].sum())
+    if left >= int(grid.low[others].sum()):
+        part, part_grid = curves.take(others), grid.take(others)
+        inner = _Bracket(part, part_grid, left, (0.0, bracket.deadline), may_be_late[others])
         inner.close()
-        caps[rows], low = inner.caps(), inner.low
+        caps[others] = inner.caps()
     return caps
 
 
 class _Bracket:
-    """The smallest deadline that all samples can meet: above `low`, at most `deadline`."""
+    """The smallest deadline that all samples can meet: above `low`, at most `deadline`.
+
+    Ranks may be allowed to do their fewest samples later than that, shape `[size]`; None: no rank.
+    """
 
     def __init__(
-        self, curves: TimeCurves, grid: Grid, total: int, deadlines: tuple[float, float]
+        self,
+        curves: TimeCurves,
+        grid: Grid,
+        total: int,
+        deadlines: tuple[float, float],
+        may_be_late: NDArray[np.bool_] | None = None,
     ) -> None:
         self.low, self.deadline = deadlines
         self._curves = curves.narrow(self.low, self.deadline, grid)
@@ -181,7 +193,8 @@ class _Bracket:
         self._caps_low = grid.low - 1
         if self.low > 0:
             self._caps_low = self._curves.units_within(self.low, grid)
-        self._caps = np.maximum(self._curves.units_within(self.deadline, grid), grid.low)
+        self._least = grid.low - 1 if may_be_late is None else grid.low - ~may_be_late
+        self._caps = np.maximum(self._curves.units_within(self.deadline, grid), self._least)
         self._result = self._caps.copy()
 
     def caps(self) -> NDArray[np.int64]:
@@ -192,13 +205,12 @@ class _Bracket:
     @property
     def is_reached(self) -> bool:
         """Whether the longer deadline is long enough."""
-        return int(self._caps.sum()) >= self._total
+        return self._suffice(self._caps)
 
     @property
     def is_passed(self) -> bool:
         """Whether the shorter deadline is long enough already."""
-        caps = self._caps_low
-        return bool(np.all(caps >= self._grid.low)) and int(caps.sum()) >= self._total
+        return self._suffice(self._caps_low)
 
     def close(self, accuracy: float = _ACCURACY) -> None:
         """Narrows until nothing fits in between, or the deadline is known that well."""
@@ -211,14 +223,11 @@ class _Bracket:
                 break
             below = settled + int(np.maximum(self._caps_low, 0).sum()) - self._total
             # The sum of caps is nearly a line: aim at its zero, but halve every third time.
-            part = -below / (above - below) if attempt % 3 and above > below else 0.5
+            part = -below / (above - below) if attempt % 3 and below < 0 else 0.5
             deadline = self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
-            caps = self._curves.units_within(deadline, self._grid)
-            if self._large:
-                # A rank that is late with its fewest samples does them; the others go on.
-                caps = np.maximum(caps, self._grid.low)
+            caps = np.maximum(self._curves.units_within(deadline, self._grid), self._least)
             # Ranks that are settled meet every deadline that is left.
-            if bool(np.all(caps >= self._grid.low)) and settled + int(caps.sum()) >= self._total:
+            if self._suffice(caps, settled):
                 self.deadline, self._caps = deadline, caps
             else:
                 self.low, self._caps_low = deadline, caps
@@ -226,6 +235,11 @@ class _Bracket:
             if 2 * moving.size < self._rows.size:
                 self.caps()
                 self._rows, self._caps = self._rows[moving], self._caps[moving]
-                self._caps_low = self._caps_low[moving]
+                self._caps_low, self._least = self._caps_low[moving], self._least[moving]
                 self._curves, self._grid = self._curves.take(moving), self._grid.take(moving)
                 settled = int(self._result.sum()) - int(self._caps.sum())
+
+    def _suffice(self, caps: NDArray[np.int64], settled: int = 0) -> bool:
+        """Whether each rank has its fewest units at least, and all together have enough."""
+        is_allowed = bool(np.all(caps >= self._grid.low))
+        return is_allowed and settled + int(caps.sum()) >= self._total

@@ -74,7 +74,8 @@ def reach_sum(
     table = np.stack([curves.seconds(rows * level * grid.multiple_of) for level in levels], axis=1)
     outside = (levels < grid.low[:, np.newaxis]) | (levels > grid.high[:, np.newaxis])
     table = np.where(outside | np.isnan(table), np.inf, table)
-    values = np.unique(table[(table >= deadlines[0]) & (table <= deadlines[1])])
+    counts = np.isfinite(table) & (table >= deadlines[0]) & (table <= deadlines[1])
+    values = np.unique(table[counts])
     units = None
     first, last = 0, values.size
     while first < last:

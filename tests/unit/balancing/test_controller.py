@@ -76,6 +76,16 @@ def test_a_broken_invariant_is_no_plan(plan):
         controller.decide(observe(controller, [0.1, 0.2]))
 
 
+def test_a_plan_outside_of_the_bounds_is_not_adopted_nor_loaded():
+    free, bounded = (Controller(strategies.dbs(), 96, Bounds.of(2, 1, most)) for most in (96, 60))
+    free.adopt(Plan((64, 32)))
+    with pytest.raises(ValueError, match=r"not within the bounds .*60"):
+        bounded.adopt(Plan((64, 32)))
+    with pytest.raises(ValueError, match=r"not within the bounds .*60"):
+        bounded.load_state_dict(free.state_dict())
+    assert bounded.plan == Plan((48, 48))
+
+
 def test_adopt_checks_size_and_sum():
     controller = controller_of()
     controller.adopt(Plan((90, 6)))

@@ -156,6 +156,48 @@ class TestEqualFinish:
         assert step_seconds(curves, plan) <= best + per_sample.max()
         assert plan_within(problem, curves, (0.0, 0.9 * best)) is None
 
+    def test_ranks_at_their_minimum_are_not_found_one_after_the_other(self):
+        """The slowest of 500 sets the deadline, the next ones come soon behind it."""
+        size, asked = 500, 0
+
+        class Counted(AffineCurves):
+            def units_within(self, deadline, grid):
+                nonlocal asked
+                asked += 1
+                return super().units_within(deadline, grid)
+
+        pace = np.exp(np.random.default_rng(1).normal(0, 0.2, size)) * 1e-3
+        problem = even(32 * size, size, minimum=28)
+        plan = equal_finish(problem, Counted(np.zeros(size), pace))
+        seconds = pace * plan.samples
+        assert asked < 150
+        assert seconds.max() == 28 * pace.max()
+        above = plan.samples > 28
+        # No more ranks could be spared: those above their minimum end together, before the others.
+        assert np.ptp(seconds[above]) <= 2 * pace[above].max()
+        assert seconds[above].max() <= seconds[~above].min() + pace.max()
+
+    @pytest.mark.parametrize("size, batch_size", [(4096, 32), (3000, 64), (64, 32)])
+    def test_who_is_late_with_its_fewest_samples_may_be_in_time_with_more(self, size, batch_size):
+        """However many ranks: one of them has a tooth at its minimum."""
+        points, times = np.full((2, size), batch_size - 2.0), np.ones((2, size))
+        points[1], times[0] = batch_size, 1.0 - 0.2 / batch_size
+        points[:, 5], times[:, 5] = (8, 12), (10, 5)
+        none, spells = np.zeros(size), SlowSpells.none(size)
+        slope = np.full(size, 0.1 / batch_size)
+        curves = VisitedCurves(points, times, slope, none, none, none, spells)
+        minimum = [8 if rank == 5 else 1 for rank in range(size)]
+        problem = even(batch_size * size, size, minimum=minimum)
+        assert step_seconds(curves, equal_finish(problem, curves)) == 5.0
+        assert plan_within(problem, curves, (0.0, 4.9)) is None
+
+    def test_fewer_samples_than_the_bounds_allow_are_no_plan(self):
+        none, spells = np.zeros(3), SlowSpells.none(3)
+        points, times = np.array([[4.0] * 3, [8.0] * 3]), np.array([[9.0] * 3, [5.0] * 3])
+        curves = VisitedCurves(points, times, np.ones(3), none, none, none, spells)
+        problem = Problem(12, Bounds.of(3, [2, 7, 1], [20] * 3), Plan((2, 7, 3)))
+        assert plan_within(problem, curves, (0.0, 6.0), np.array([8.0, 5.0, 8.0])) is None
+
     def test_narrowed_curves_find_the_same_plan(self):
         rng = np.random.default_rng(5)
         for _ in range(100):
