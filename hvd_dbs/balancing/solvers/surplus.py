@@ -58,29 +58,35 @@ def reach_sum(
     """The plan of the shortest deadline of all, by trying every sum that ranks 0..i can reach.
 
     For curves with holes: below a deadline, no choice of points may sum to `total` although
-    larger and smaller sums exist. Work grows with ranks times `total`.
+    larger and smaller sums exist. Work grows with ranks, times `total`, times what the second
+    deadline allows beyond it.
 
     Args:
         curves: Seconds by rank.
         grid: Allowed units.
         total: The sum wanted.
-        deadlines: A deadline below the answer, and one at which a plan may exist.
+        deadlines: One below the answer, and the longest that is of use.
 
     Returns:
         Units by rank, shape `[size]`; None if there is none at the second deadline either.
     """
-    levels = np.arange(int(grid.low.min()), min(int(grid.high.max()), total) + 1)
-    rows = np.ones(grid.low.size)
-    table = np.stack([curves.seconds(rows * level * grid.multiple_of) for level in levels], axis=1)
-    outside = (levels < grid.low[:, np.newaxis]) | (levels > grid.high[:, np.newaxis])
-    table = np.where(outside | np.isnan(table), np.inf, table)
-    counts = np.isfinite(table) & (table >= deadlines[0]) & (table <= deadlines[1])
-    values = np.unique(table[counts])
+    caps = curves.units_within(deadlines[1], grid)
+    surplus = int(caps.sum()) - total
+    if surplus < 0 or np.any(caps < grid.low):
+        return None
+    # Whoever does less than its share of the surplus allows leaves samples that nobody can do.
+    low = np.maximum(grid.low, caps - surplus)
+    levels = low[:, np.newaxis] + np.arange(int(np.max(caps - low)) + 1)
+    seconds = [curves.seconds(units.astype(np.float64) * grid.multiple_of) for units in levels.T]
+    table = np.stack(seconds, axis=1)
+    table = np.where((levels > caps[:, np.newaxis]) | (table > deadlines[1]), np.inf, table)
+    values = np.unique(table[np.isfinite(table) & (table >= deadlines[0])])
     units = None
     first, last = 0, values.size
     while first < last:
         middle = (first + last) // 2
-        found = _choose([levels[row <= values[middle]].tolist() for row in table], total)
+        rows = zip(levels, table <= values[middle], strict=True)
+        found = _choose([units[in_time].tolist() for units, in_time in rows], total)
         if found is None:
             first = middle + 1
         else:
