@@ -10,6 +10,9 @@ import tensorflow as tf
 from hvd_dbs.data.excerpt import Excerpt
 from hvd_dbs.data.source import Source
 
+_SHOWN = 8
+"""Leaves whose shapes an error names."""
+
 
 class Arrays(Source):
     """Arrays or tensors in any nesting of tuples, lists and dicts.
@@ -35,9 +38,11 @@ class Arrays(Source):
             self._tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
         leaves = tf.nest.flatten(self._tensors)
         if not leaves or any(leaf.shape.rank == 0 for leaf in leaves):
+            shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves[:_SHOWN])
             raise ValueError(
-                f"dataset source has leaves of shapes {[tuple(leaf.shape) for leaf in leaves]}; "
-                f"expected arrays whose first dimension counts the samples."
+                f"dataset source has {len(leaves)} leaves, of shapes {shapes}"
+                f"{', ...' if len(leaves) > _SHOWN else ''}; expected arrays whose first dimension "
+                f"counts the samples. Make arrays of lists: np.array(...)."
             )
         lengths = {int(leaf.shape[0]) for leaf in leaves}
         if len(lengths) != 1 or 0 in lengths:

@@ -16,6 +16,12 @@ _GAPS = (
     "and the layout that training began with. The step that is not where it should be is"
 )
 
+_UNSEEDED = (
+    "The stream is shuffled without a seed, so each rank would read it in another order, and "
+    "samples would be lost and repeated. Give it shuffle(..., seed=7, "
+    "reshuffle_each_iteration=False), and list_files shuffle=False."
+)
+
 _TOO_SHORT = (
     "The stream has {} samples, num_samples={} was given. Give hvd.data.Stream the number of "
     "samples that it has."
@@ -73,7 +79,8 @@ class Stream:
 
         Raises:
             TypeError: If it is over no data set.
-            ValueError: If it is not known how many samples or steps an epoch has.
+            ValueError: If it is not known how many samples or steps an epoch has, or what all
+                ranks read has no order of its own.
         """
         if not isinstance(self._dataset, tf.data.Dataset):
             raise TypeError(
@@ -107,6 +114,8 @@ class Stream:
             raise ValueError(
                 f"The stream has {cardinality} samples; expected at least {self._num_samples or 1}."
             )
+        if any(not any(seeds) for seeds in _shuffle_seeds(self._dataset)):
+            raise ValueError(_UNSEEDED)
         return _FiniteStream(self._dataset, self._num_samples or cardinality, global_batch_size)
 
 
@@ -127,7 +136,8 @@ class _FiniteStream(Source):
     @property
     def identity(self) -> str:
         shards = "".join(f" of {shard}" for shard in _shards(self._dataset))
-        return f"{self._dataset.element_spec!r}{shards}"
+        shuffles = "".join(f" of shuffle{seeds}" for seeds in _shuffle_seeds(self._dataset))
+        return f"{self._dataset.element_spec!r}{shards}{shuffles}"
 
     def batches(self, indices: tf.data.Dataset) -> tf.data.Dataset:
         """Reads samples that follow each other, from the stream's beginning on."""
@@ -186,11 +196,22 @@ class _FiniteStream(Source):
 
 def _shards(dataset: tf.data.Dataset) -> list[str]:
     """Which shards of its inputs it is made of: those that all ranks read must be the same."""
-    of_inputs = [shard for given in dataset._inputs() for shard in _shards(given)]
-    if type(dataset).__name__ != "_ShardDataset":
+    found = _found(dataset, "_ShardDataset", "_num_shards", "_index")
+    return [f"shard({', '.join(map(str, parts))})" for parts in found]
+
+
+def _shuffle_seeds(dataset: tf.data.Dataset) -> list[tuple[Any, ...]]:
+    """The pairs of seeds by which its inputs are shuffled; two zeros mean any order."""
+    return _found(dataset, "_ShuffleDataset", "_seed", "_seed2")
+
+
+def _found(dataset: tf.data.Dataset, kind: str, *names: str) -> list[tuple[Any, ...]]:
+    """Values of attributes of each data set of a kind that it is made of."""
+    of_inputs = [values for given in dataset._inputs() for values in _found(given, kind, *names)]
+    if type(dataset).__name__ != kind:
         return of_inputs
-    parts = (tf.get_static_value(part) for part in (dataset._num_shards, dataset._index))
-    return [f"shard({', '.join(map(str, parts))})", *of_inputs]
+    values = (tf.get_static_value(getattr(dataset, name)) for name in names)
+    return [tuple(None if value is None else int(value) for value in values), *of_inputs]
 
 
 class _EndlessStream(Source):

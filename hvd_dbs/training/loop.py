@@ -129,8 +129,8 @@ class TrainingLoop:
         """So many steps of the epoch are over. Collective where a round is over too.
 
         Raises:
-            ValueError: If several steps run in one call, and gradients were not reduced once in
-                each of them.
+            ValueError: If they are no more than before; if several steps run in one call, and
+                gradients were not reduced once in each of them.
         """
         position = self.position
         before = position.steps_done

@@ -161,7 +161,17 @@ class TrainingPosition:
         self.epoch, self.steps_done, self.is_in_epoch = epoch, 0, True
 
     def advance(self, steps_done: int) -> None:
-        """So many steps of the epoch are over."""
+        """So many steps of the epoch are over.
+
+        Raises:
+            ValueError: If they are no more than before.
+        """
+        if steps_done <= self.steps_done:
+            raise ValueError(
+                f"end_steps({steps_done}) where {self.steps_done} steps of the epoch were over "
+                f"before: gradients would be weighted by the samples of another step. Give it how "
+                f"many are over now, as of enumerate(dataset, start=1)."
+            )
         self.steps_done = min(steps_done, self.num_steps_in_epoch)
 
     def close_epoch(self) -> None:

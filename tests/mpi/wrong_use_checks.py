@@ -159,6 +159,29 @@ def check_what_moves_samples_behind_the_data_set_is_an_error():
     fit(net, balancer, both.map(lambda ours, _: ours).prefetch(1), epochs=1)
 
 
+def check_callbacks_that_steer_act_on_averages_and_are_everywhere():
+    """Once, ranks had different learning rates and weights, or one stopped and the others hung."""
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(2 * B))
+    average = hvd.callbacks.MetricAverageCallback()
+    stop = keras.callbacks.EarlyStopping("loss")
+    plateau = keras.callbacks.ReduceLROnPlateau("val_loss")
+    for callbacks in ([stop], [stop, average], [plateau, average]):
+        given = [*callbacks, hvd.callbacks.DynamicBatchSizeCallback(balancer)]
+        if hvd.size() > 1:
+            with pytest.raises(ValueError, match="would act on this rank's own value"):
+                net.fit(dataset, callbacks=given, verbose=0)
+    wrong = on_last_rank([average], [average, stop])
+    if hvd.size() > 1:
+        with pytest.raises(ValueError, match="that steer"):
+            fit(net, balancer, dataset, callbacks=wrong)
+    right = [average, stop, keras.callbacks.ReduceLROnPlateau("loss")]
+    fit(net, balancer, dataset, epochs=1, callbacks=right)
+    fit(net, balancer, dataset, epochs=1, callbacks=[plateau])  # Its values may be alike.
+
+
 def check_a_fit_with_two_callbacks_of_a_kind_is_an_error():
     balancer = hvd.Balancer(B, "even")
     net = model()

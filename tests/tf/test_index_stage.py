@@ -139,6 +139,7 @@ def test_a_data_set_follows_the_plan_without_a_retrace():
         (np.zeros((0, 2)), r"\[0\] samples"),
         (3.0, "first dimension counts the samples"),
         ((), "first dimension counts the samples"),
+        ([1.0] * 100, r"100 leaves, of shapes \(\)(, \(\)){7}, \.\.\.; expected arrays"),
     ],
 )
 def test_sources_without_a_common_length_are_an_error(source, text):

@@ -253,3 +253,22 @@ def test_batches_in_any_order_are_seen():
     options = tf.data.Options()
     options.deterministic = False
     assert moves_of(ours().with_options(options).map(one)) == ["nondeterministic with_options"]
+
+
+class TestShuffledStreams:
+    def test_each_rank_would_read_another_order_without_a_seed(self):
+        samples = tf.data.Dataset.range(20)
+        for shuffled in (samples.shuffle(5), samples.shuffle(5).map(lambda x: x).take(9)):
+            with pytest.raises(ValueError, match="shuffled without a seed"):
+                Stream(shuffled).source(4)
+        with pytest.raises(ValueError, match="list_files shuffle=False"):
+            Stream(tf.data.Dataset.list_files(__file__)).source(1)
+        Stream(samples.shuffle(5), steps_per_epoch=3).source(4)  # Each rank's own.
+
+    def test_the_seed_is_part_of_what_samples_they_are(self):
+        samples = tf.data.Dataset.range(20)
+        one, other, plain = (
+            Stream(dataset).source(4).identity
+            for dataset in (samples.shuffle(5, seed=0), samples.shuffle(5, seed=1), samples)
+        )
+        assert len({one, other, plain}) == 3

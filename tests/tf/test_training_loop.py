@@ -57,6 +57,14 @@ def test_the_clock_hears_of_what_goes_on_between_steps(loop):
     assert len(excluded) == 2 and all(0 < seconds < 60 for seconds in excluded)
 
 
+def test_steps_that_are_over_are_counted_from_1(loop):
+    with pytest.raises(ValueError, match=r"end_steps\(0\) where 0 steps .* start=1"):
+        loop.end_steps(0)
+    loop.end_steps(1)
+    with pytest.raises(ValueError, match=r"end_steps\(1\) where 1 steps"):
+        loop.end_steps(1)
+
+
 def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
     for cores, seconds in ((1, 0.5), (4, 0.125), (0.25, 2.0)):
         monkeypatch.setattr(own_time, "num_usable_cores", lambda cores=cores: cores)

@@ -15,6 +15,7 @@ from hvd_dbs.cluster.step_file import StepFile
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
+from hvd_dbs.keras.callback_order import require_averages, steering
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.keras.xla import turn_off_xla
@@ -153,7 +154,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """What of the call of `fit` ranks would wait for each other for, if it differed."""
         call = call_of_fit()
         given = {} if call is None else call.f_locals
-        callbacks = getattr(given.get("callbacks"), "callbacks", None) or []
+        callbacks = _callbacks()
         ours = [type(one) for one in callbacks if type(one).__module__.startswith("hvd_dbs.")]
         is_shared = isinstance(stage_of(given.get("validation_data")), EvaluationStage)
         return {
@@ -161,6 +162,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             "initial_epoch": str(given.get("initial_epoch")),
             "steps_per_execution": str(self.model.steps_per_execution),
             "callbacks=[...] of hvd_dbs": ", ".join(one.__name__ for one in ours),
+            "callbacks=[...] that steer": ", ".join(steering(callbacks)),
             "validation_data": "of a balancer" if is_shared else "of no balancer",
             "validation_freq": str(given.get("validation_freq")) if is_shared else "",
         }
@@ -227,6 +229,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"balancer.dataset(source, shuffle_seed=7) shuffles; whatever else moves samples "
                 f"or keeps batches belongs into the source. map and prefetch may follow."
             )
+        if collective.size > 1:
+            require_averages(_callbacks())
         given, expected = self.params.get("steps"), self._loop.position.num_steps
         if given != expected:
             raise ValueError(
@@ -235,3 +239,10 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"repeated, and leave out steps_per_epoch; an endless hvd.data.Stream has the "
                 f"steps_per_epoch that fit gets."
             )
+
+
+def _callbacks() -> list[keras.callbacks.Callback]:
+    """Those of the `fit` under way, as far as they can be seen."""
+    call = call_of_fit()
+    given = None if call is None else call.f_locals.get("callbacks")
+    return list(getattr(given, "callbacks", None) or [])
