@@ -25,7 +25,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.ops.step_samples import StepWork
+from hvd_dbs.ops.step_samples import StepBatch, StepWork
 from hvd_dbs.sampling import Cursor
 from hvd_dbs.training.decision_log import DecisionLog, open_journal
 from hvd_dbs.training.dynamic_learning_rate import DynamicLearningRate
@@ -313,6 +313,10 @@ class Balancer:
     def step_work(self) -> StepWork:
         """What this rank does in the step under way; in the graph."""
         return self.loop.step_work()
+
+    def step_batch(self) -> StepBatch:
+        """The global batch of the step under way; in the graph."""
+        return self.loop.step_batch()
 
 
 def require_balancer(given: object, taker: str) -> Balancer:

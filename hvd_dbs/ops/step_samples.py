@@ -32,10 +32,24 @@ class StepWork(NamedTuple):
         num_samples: Samples that count, int64.
         work: What they cost, in samples of mean cost, float64; `AGAIN` where the step's work has
             been told already, since more than one optimizer is applied in it.
+        total: Samples of all ranks that count, int64.
     """
 
     num_samples: tf.Tensor
     work: tf.Tensor
+    total: tf.Tensor
+
+
+class StepBatch(NamedTuple):
+    """The global batch of a step.
+
+    Attributes:
+        num_samples: Samples of this rank that count, int64; 0 where it has padding samples only.
+        total: Samples of all ranks, int64.
+    """
+
+    num_samples: tf.Tensor
+    total: tf.Tensor
 
 
 class StepSamples:
@@ -60,31 +74,37 @@ class StepSamples:
             self._num_begun = tf.Variable(0, dtype=tf.int64)
             self._last_step = tf.Variable(0, dtype=tf.int64)
             self._total = tf.Variable(0, dtype=tf.int64)
+            # Samples of all ranks in a full step, and in the last step.
+            self._global = tf.Variable([0, 0], dtype=tf.int64)
             # By plan: its first step, samples in a full step, samples in the last step.
             self._plans = tf.Variable(tf.fill([_CAPACITY, 3], tf.constant(_UNTOLD, tf.int64)))
             # Of steps in a row: the step, samples, and what they cost.
             self._told = tf.Variable(_NOTHING_TOLD, shape=[None, 3], dtype=tf.float64)
 
-    def begin_epoch(self, num_steps: int, full: int, last: int) -> None:
+    def begin_epoch(
+        self, num_steps: int, full: int, last: int, of_all: tuple[int, int] = (0, 0)
+    ) -> None:
         """Starts an epoch at its first step.
 
         Args:
             num_steps: Steps of the epoch.
             full: Samples of this rank in each step but the last.
             last: Samples of this rank in the last step.
+            of_all: Samples of all ranks in each step but the last, and in the last step.
         """
         self._given = 0
         self._clock.begin_step(_GRAPH_COUNTS)
         self._num_begun.assign(0)
         self._total.assign(0)
         self._last_step.assign(num_steps - 1)
+        self._global.assign(of_all)
         self._rows = []
         self._told.assign(_NOTHING_TOLD)
         self.change(0, full, last)
 
-    def begin_epoch_untold(self, num_steps: int) -> None:
+    def begin_epoch_untold(self, num_steps: int, of_all: tuple[int, int] = (0, 0)) -> None:
         """Starts an epoch each step of which will be told; another one is an error in the graph."""
-        self.begin_epoch(num_steps, _UNTOLD, _UNTOLD)
+        self.begin_epoch(num_steps, _UNTOLD, _UNTOLD, of_all)
 
     def begin_step(self, step: int) -> None:
         """Says which step of the epoch is under way, until the next call or epoch."""
@@ -116,28 +136,51 @@ class StepSamples:
         table[: len(self._rows)] = self._rows
         self._plans.assign(table)
 
+    def batch(self) -> StepBatch:
+        """The global batch of the step under way, which does not count as begun; in the graph."""
+        with tf.device("CPU"):
+            step = self._step()
+            samples, _ = self._samples_and_work(step)
+            return StepBatch(samples, self._of_all(step))
+
     def work(self) -> StepWork:
         """What this rank does in the step under way; in the graph."""
         with tf.device("CPU"):
-            num_begun, given = self._num_begun.read_value(), self._clock.step_under_way()
-            step = tf.where(given == _GRAPH_COUNTS, num_begun, given)
-            plans = self._plans.read_value()
-            row = tf.reduce_sum(tf.cast(plans[:, 0] <= step, tf.int64)) - 1
-            full, last = plans[row, 1], plans[row, 2]
-            by_plan = tf.where(step < self._last_step.read_value(), full, last)
-            told = self._told.read_value()
-            num_told = tf.shape(told, tf.int64)[0]
-            place = step - tf.cast(told[0, 0], tf.int64)
-            is_told = (place >= 0) & (place < num_told)
-            one = told[tf.clip_by_value(place, 0, num_told - 1)]
-            samples = tf.where(is_told, tf.cast(one[1], tf.int64), by_plan)
-            work = tf.where(is_told, one[2], tf.cast(by_plan, tf.float64))
-            known = tf.raw_ops.Assert(condition=samples >= 0, data=[_WHY_UNTOLD, step])
+            step, num_begun = self._step(), self._num_begun.read_value()
+            samples, work = self._samples_and_work(step)
             is_new = step >= num_begun
-            with tf.control_dependencies([step] if known is None else [step, known]):
+            with tf.control_dependencies([step, samples, num_begun]):
                 self._num_begun.assign(tf.maximum(num_begun, step + 1))
                 self._total.assign_add(tf.where(is_new, samples, 0))
-                return StepWork(tf.identity(samples), tf.where(is_new, work, AGAIN))
+                return StepWork(
+                    tf.identity(samples), tf.where(is_new, work, AGAIN), self._of_all(step)
+                )
+
+    def _step(self) -> tf.Tensor:
+        """The step under way."""
+        given = self._clock.step_under_way()
+        return tf.where(given == _GRAPH_COUNTS, self._num_begun.read_value(), given)
+
+    def _of_all(self, step: tf.Tensor) -> tf.Tensor:
+        """Samples of all ranks in a step."""
+        of_all = self._global.read_value()
+        return tf.where(step < self._last_step.read_value(), of_all[0], of_all[1])
+
+    def _samples_and_work(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """This rank's samples in a step, and what they cost."""
+        plans = self._plans.read_value()
+        row = tf.reduce_sum(tf.cast(plans[:, 0] <= step, tf.int64)) - 1
+        by_plan = tf.where(step < self._last_step.read_value(), plans[row, 1], plans[row, 2])
+        told = self._told.read_value()
+        num_told = tf.shape(told, tf.int64)[0]
+        place = step - tf.cast(told[0, 0], tf.int64)
+        is_told = (place >= 0) & (place < num_told)
+        one = told[tf.clip_by_value(place, 0, num_told - 1)]
+        samples = tf.where(is_told, tf.cast(one[1], tf.int64), by_plan)
+        work = tf.where(is_told, one[2], tf.cast(by_plan, tf.float64))
+        known = tf.raw_ops.Assert(condition=samples >= 0, data=[_WHY_UNTOLD, step])
+        with tf.control_dependencies([] if known is None else [known]):
+            return tf.identity(samples), tf.identity(work)
 
     @property
     def num_begun(self) -> int:

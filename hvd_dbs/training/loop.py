@@ -6,14 +6,13 @@ import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.ops.step_samples import StepWork
+from hvd_dbs.ops.step_samples import StepBatch, StepWork
 from hvd_dbs.sampling import num_steps
 from hvd_dbs.training.decision_log import DecisionLog
 from hvd_dbs.training.decision_rounds import DecisionRounds
@@ -57,8 +56,7 @@ class TrainingLoop:
         self.is_training = False
         self._resize_to: int | None = None
         self.followers: list[Callable[[int], None]] = []
-        with tf.init_scope(), tf.device("CPU"):
-            self._global_batch_size = tf.Variable(controller.global_batch_size, dtype=tf.int64)
+        self._global_batch_size = controller.global_batch_size
 
     @property
     def heeds_news(self) -> bool:
@@ -113,7 +111,7 @@ class TrainingLoop:
         stage, batch_sizes = self.position.stage, self._controller.plan.batch_sizes
         settled = self._ahead if self._rounds.are_within_epochs else stage.num_steps
         stage.open_epoch(epoch, batch_sizes, settled)
-        self._shares.begin_epoch(stage, self.position.num_steps_in_epoch, batch_sizes)
+        self._shares.begin_epoch(stage, epoch, self.position.num_steps_in_epoch, batch_sizes)
         self._shares.tell(0, self._ahead)
         self._begin_step(0)
 
@@ -209,7 +207,7 @@ class TrainingLoop:
         self._finish_round()  # Its plan has the old sum.
         before = self._controller.plan
         self._controller.resize(size)
-        self._global_batch_size.assign(size)
+        self._global_batch_size = size
         self.position.resize()
         if self._collective.rank == 0:
             _LOGGER.info(
@@ -231,14 +229,9 @@ class TrainingLoop:
         self.log.change_ranks(hosts)
         self.clock.drain()
         batch_size = self._controller.global_batch_size
-        keeps_steps = int(self._global_batch_size.numpy()) == batch_size
-        if not keeps_steps:
-            self._global_batch_size.assign(batch_size)
+        keeps_steps = self._global_batch_size == batch_size
+        self._global_batch_size = batch_size
         self.position.change_ranks(keeps_steps=keeps_steps)
-
-    def global_batch_size(self) -> tf.Tensor:
-        """Samples of all ranks in a full step, int64; in the graph."""
-        return self._global_batch_size.read_value()
 
     def samples_in_step(self, step: int) -> int:
         """Samples of this rank in a step of the epoch; 0 where it only fills in."""
@@ -252,6 +245,10 @@ class TrainingLoop:
     def step_work(self) -> StepWork:
         """What this rank does in the step under way; in the graph."""
         return self._shares.samples.work()
+
+    def step_batch(self) -> StepBatch:
+        """The global batch of the step under way; in the graph."""
+        return self._shares.samples.batch()
 
     @property
     def _ahead(self) -> int:

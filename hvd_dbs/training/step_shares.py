@@ -32,13 +32,17 @@ class StepShares:
         self._num_steps = 0
         self._rows: list[tuple[int, int, float]] = []
 
-    def begin_epoch(self, stage: IndexStage, num_steps: int, batch_sizes: tuple[int, ...]) -> None:
+    def begin_epoch(
+        self, stage: IndexStage, epoch: int, num_steps: int, batch_sizes: tuple[int, ...]
+    ) -> None:
         """An epoch of so many steps is open; `tell` goes on from here."""
         self._stage, self._num_steps, self._rows = stage, num_steps, []
+        full = sum(batch_sizes)
+        of_all = (full, stage.part(epoch).num_left - (num_steps - 1) * full)
         if stage.is_cut_by_cost:
-            self.samples.begin_epoch_untold(num_steps)
+            self.samples.begin_epoch_untold(num_steps, of_all)
         else:
-            self.samples.begin_epoch(num_steps, *self._full_and_last(stage, batch_sizes))
+            self.samples.begin_epoch(num_steps, *self._full_and_last(stage, batch_sizes), of_all)
 
     def change(self, first: int, batch_sizes: tuple[int, ...]) -> None:
         """Another plan holds from a step on that is not settled yet."""

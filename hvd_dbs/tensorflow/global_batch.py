@@ -1,0 +1,217 @@
+"""The global batch of a step: means, sums and losses over the samples of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from hvd_dbs.balancer import Balancer, require_balancer
+
+_NAME = "hvd_dbs.global_batch"
+
+
+class GlobalBatch:
+    """The samples of all ranks in one step, while the step is traced or runs eagerly.
+
+    Gradients are averaged over ranks, weighted by samples: with weights `w_i` and their sum W, the
+    optimizer applies `sum_i w_i g_i / W`. A loss term is `N / D`, where numerator and denominator
+    are sums over the elements of all ranks. A rank's loss must therefore be
+    `N_i / D * (W / w_i)`: then the applied gradient is that of `sum_i N_i / D`. Where the
+    denominator is the number of samples, that is the rank's own mean, and nothing is exchanged.
+
+    Args:
+        weight: This rank's samples that count, a scalar; 0 where it has padding samples only.
+        total: Samples of all ranks, a scalar.
+        process_set: The ranks that take part.
+
+    Attributes:
+        weight: Float64 scalar.
+        total: Float64 scalar.
+        has_loss: Whether a loss of this step is known to be one of the global batch.
+    """
+
+    def __init__(
+        self,
+        weight: tf.Tensor | float,
+        total: tf.Tensor | float,
+        process_set: hvd.ProcessSet = hvd.global_process_set,
+    ) -> None:
+        with tf.device("CPU"):
+            self.weight = tf.cast(weight, tf.float64)
+            self.total = tf.cast(total, tf.float64)
+        self.has_loss = False
+        self._process_set = process_set
+        self._num_exchanges = 0
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The sum of a tensor over all ranks, without those that have padding samples only.
+
+        Collective, and differentiable: the gradient is that of the loss of the global batch.
+
+        Args:
+            tensor: Of the same shape and floating-point type on all ranks.
+        """
+        name = self._next_name()
+
+        @tf.custom_gradient
+        def summed(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+                # Every rank's loss depends on this rank's values. Its own gradient counts for
+                # weight / total afterwards, theirs for what their weights are.
+                weighted = self._counted(upstream * self._cast(self.weight, upstream))
+                of_all = self._allreduce(weighted, f"{name}.gradient")
+                return tf.math.divide_no_nan(of_all, self._cast(self.weight, upstream))
+
+            return self._allreduce(self._counted(x), name), gradient
+
+        return summed(tensor)
+
+    def loss_factor(self, denominator: tf.Tensor) -> tf.Tensor:
+        """What a rank's mean loss is multiplied by, to be its part of the mean over all ranks.
+
+        Collective.
+
+        Args:
+            denominator: What the rank's own mean is divided by: valid elements, or a sum of
+                weights; a scalar.
+
+        Returns:
+            `D_i / D * (W / w_i)`, a float64 scalar; 0 where this rank has no sample.
+        """
+        with tf.device("CPU"):
+            own = self._counted(tf.cast(denominator, tf.float64))
+            of_all = self._allreduce(own, self._next_name())
+            return tf.math.divide_no_nan(own * self.total, of_all * self.weight)
+
+    @property
+    def sum_factor(self) -> tf.Tensor:
+        """What a rank's summed loss is multiplied by: `W / w_i`, a float64 scalar."""
+        with tf.device("CPU"):
+            return tf.math.divide_no_nan(self.total, self.weight)
+
+    def _counted(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Zeros on a rank without samples, also where padding samples have made NaN."""
+        return tf.where(self.weight > 0, tensor, tf.zeros_like(tensor))
+
+    def _allreduce(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        return hvd.allreduce(tensor, op=hvd.Sum, process_set=self._process_set, name=name)
+
+    def _next_name(self) -> str:
+        """Names are by order, so that ranks agree on them however many models each has made."""
+        self._num_exchanges += 1
+        return f"{_NAME}.{self._num_exchanges}"
+
+    @staticmethod
+    def _cast(scalar: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+        return tf.cast(scalar, like.dtype)
+
+
+_CURRENT: ContextVar[GlobalBatch | None] = ContextVar("hvd_dbs_global_batch", default=None)
+
+_ENTERED_WITH: list[Callable[[GlobalBatch], AbstractContextManager[Any]]] = []
+"""What else holds within a global batch, such as the losses of Keras once it is in use."""
+
+
+def current_global_batch() -> GlobalBatch | None:
+    """The global batch of the training step that the caller is in; None outside of one."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
+    """Within it, losses and batch statistics are those of the global batch, over all ranks.
+
+    `fit` does this by itself. A loop of one's own puts the forward pass and the losses of a
+    training step into it. Keras's losses then divide by the valid elements, or sample weights, of
+    all ranks; `global_mean` and `global_sum` do so for losses written by hand; synchronized batch
+    normalization takes its moments over all ranks.
+
+    Args:
+        balancer: The optimizer's balancer. None: gradients of all ranks count the same, as with
+            Horovod's own tape or an optimizer without a balancer.
+
+    Yields:
+        The global batch.
+
+    Raises:
+        TypeError: If `balancer` is not a Balancer.
+
+    Example:
+        >>> with tf.GradientTape() as tape, hvd.global_batch(balancer):  # doctest: +SKIP
+        ...     loss = loss_of(labels, model(inputs, training=True))
+        >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
+    """
+    if balancer is None:
+        batch = GlobalBatch(1.0, float(hvd.size()))
+    else:
+        of_step = require_balancer(balancer, "global_batch").step_batch()
+        batch = GlobalBatch(of_step.num_samples, of_step.total)
+    with ExitStack() as stack:
+        for entered_with in _ENTERED_WITH:
+            stack.enter_context(entered_with(batch))
+        token = _CURRENT.set(batch)
+        stack.callback(_CURRENT.reset, token)
+        yield batch
+
+
+def global_mean(values: Any, weights: Any = None) -> tf.Tensor:
+    """The mean of values over all ranks, as a loss of this rank that the optimizer can average.
+
+    In a training step (`fit`, or `global_batch`) the gradients that are applied are those of
+    `sum(values * weights) / sum(weights)` with sums over the elements of all ranks, and so is the
+    loss that is reported. Elsewhere, as in an evaluation, it is the plain weighted mean.
+    Collective in a training step.
+
+    Args:
+        values: Losses of any shape, such as one for each token, shape `[batch, time]`.
+        weights: What each value counts for, such as a mask; broadcasts to `values`. None: 1.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> global_mean([1.0, 3.0, 9.0], weights=[1.0, 1.0, 0.0]).numpy().item()
+        2.0
+    """
+    values = tf.convert_to_tensor(values)
+    counts = tf.ones_like(values)
+    if weights is not None:
+        counts *= tf.cast(weights, values.dtype)
+    denominator = tf.reduce_sum(counts)
+    # What does not count may be NaN.
+    mean = tf.math.divide_no_nan(
+        tf.reduce_sum(tf.math.multiply_no_nan(values, counts)), denominator
+    )
+    batch = current_global_batch()
+    if batch is None:
+        return mean
+    batch.has_loss = True
+    return mean * tf.cast(batch.loss_factor(denominator), mean.dtype)
+
+
+def global_sum(values: Any) -> tf.Tensor:
+    """The sum of values over all ranks, as a loss of this rank that the optimizer can average.
+
+    As `global_mean`, for a loss that is a sum over samples; nothing is exchanged for it.
+
+    Args:
+        values: Losses of any shape.
+
+    Returns:
+        A scalar.
+
+    Example:
+        >>> global_sum([1.0, 3.0]).numpy().item()
+        4.0
+    """
+    total = tf.reduce_sum(tf.convert_to_tensor(values))
+    batch = current_global_batch()
+    if batch is None:
+        return total
+    batch.has_loss = True
+    return total * tf.cast(batch.sum_factor, total.dtype)
