@@ -30,7 +30,7 @@ def exact(
     compiled: Callable[..., None] | None = None,
     strategy: Any = None,
     floatx: str = "float64",
-    tolerance: float = 1e-9,
+    tolerance: float = 1e-7,
     fit_options: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] = lambda dataset: dataset,
     **compile_options: Any,
@@ -86,8 +86,7 @@ def exact(
 
 def _numbers(net: keras.Model, history: dict[str, list[float]]) -> dict[str, Any]:
     weights = {
-        f"{i} {v.name}": v.numpy().astype(np.float64).ravel()
-        for i, v in enumerate(net.weights)
+        f"{i} {v.name}": v.numpy().astype(np.float64).ravel() for i, v in enumerate(net.weights)
     }
     return weights | {name: np.asarray(values, np.float64) for name, values in history.items()}
 
