@@ -16,8 +16,8 @@ _LOSS, _METRIC = "reduce_weighted_values", "reduce_to_samplewise_values"
 ONE_NUMBER = "a loss function that returns one number for the whole batch"
 _NOT_PER_SAMPLE = (
     "The number of values of a loss is no multiple of the samples by which gradients of this rank "
-    "are weighted. Give the loss a mask or sample weights instead of leaving values out, or make it "
-    "with hvd.global_mean(values, weights). Values and samples:"
+    "are weighted. Give the loss a mask or sample weights instead of leaving values out, or make "
+    "it with hvd.global_mean(values, weights). Values and samples:"
 )
 
 
