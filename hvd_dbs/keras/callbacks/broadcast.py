@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.keras.model_build import build_for_fit
+from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.keras.xla import turn_off_xla
 
 _NAME = "hvd_dbs.broadcast.num_variables"
@@ -19,8 +20,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     A model that its first batch would build is built before. Where that cannot be, since the model
     has a `train_step` and no `call`, all ranks get what the first step has created behind it, as in
-    stock Horovod. Seeds of random layers stay each rank's own, so that dropout differs between
-    ranks.
+    stock Horovod. Random layers draw different numbers on each rank, by seeds that are made of
+    those of `root_rank`; see `split_random_seeds`.
 
     Args:
         root_rank: Whose weights everybody gets.
@@ -54,6 +55,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._broadcast()
         if not are_built:
             self._broadcast_behind_first_step()
+        split_random_seeds(self.model, self.root_rank)
 
     def _broadcast_behind_first_step(self) -> None:
         step = self.model.train_function
