@@ -43,8 +43,10 @@ from hvd_dbs.balancing import strategies
 from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.keras import callbacks, elastic, layers
+from hvd_dbs.keras.global_batch import global_batch
 from hvd_dbs.keras.optimizer import DistributedOptimizer, load_model
 from hvd_dbs.keras.random_streams import split_random_seeds
+from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
 
 __all__ = [
     "Average",
@@ -66,7 +68,10 @@ __all__ = [
     "data",
     "ddl_built",
     "elastic",
+    "global_batch",
+    "global_mean",
     "global_process_set",
+    "global_sum",
     "gloo_built",
     "gloo_enabled",
     "init",

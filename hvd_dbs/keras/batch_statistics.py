@@ -1,4 +1,4 @@
-"""Batch normalization that is not synchronized: one set of moving statistics for all ranks."""
+"""What layers compute of batches, and each rank of its own: one model for all ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hvd_dbs.cluster import agreement
+from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.keras.layers.sync_batch_normalization import Synchronized
 from hvd_dbs.keras.random_streams import seed_generators
+from hvd_dbs.keras.same_weights import difference_from_rank_0
 
 _LOGGER = logging.getLogger(__name__)
 _NAME = "hvd_dbs.batch_statistics"
@@ -34,10 +37,13 @@ class BatchStatistics:
 
     Args:
         model: The model that is trained.
+        collective: The job.
     """
 
-    def __init__(self, model: keras.Model) -> None:
+    def __init__(self, model: keras.Model, collective: Collective) -> None:
         self._model = model
+        self._collective = collective
+        self._has_compared = False
         self._is_averaged = True
         self._has_warned = False
 
@@ -54,6 +60,9 @@ class BatchStatistics:
         if self._is_averaged:
             return
         self._is_averaged = True
+        if not self._has_compared:
+            self._has_compared = True
+            self._compare_other_layers()
         variables = _of_own_batches(self._model)
         if not variables or hvd.size() == 1:
             return
@@ -68,6 +77,21 @@ class BatchStatistics:
         means = np.split(sums[:-1] / sums[-1], np.cumsum([_size(v) for v in variables]))
         for variable, mean in zip(variables, means, strict=False):
             variable.assign(mean.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype))
+
+    def _compare_other_layers(self) -> None:
+        """Warns if a layer of another kind has a state that ranks have different ones of."""
+        variables = _of_other_layers(self._model)
+        if not variables:
+            return
+        difference = difference_from_rank_0(self._collective, variables)
+        texts = agreement.allgather_text(self._collective, difference or "")
+        if self._collective.rank == 0 and any(texts):
+            _LOGGER.warning(
+                "A layer computes a state of each rank's own batches: after the first epoch, on "
+                "another rank than 0, %s. Each rank evaluates and saves its own. Average what the "
+                "layer computes, or its state in on_epoch_end, with hvd.allreduce.",
+                next(text for text in texts if text),
+            )
 
     def check_plan(self, batch_sizes: Sequence[int]) -> None:
         """Warns once if a rank's batch is a poor sample, or ranks differ much. Not collective."""
@@ -112,6 +136,21 @@ def _of_own_batches(model: keras.Model) -> list[tf.Variable]:
     ]
     found = {id(v): v.value for layer in layers for v in layer.non_trainable_variables}
     return list(found.values())
+
+
+def _of_other_layers(model: keras.Model) -> list[keras.Variable]:
+    """What layers that are trained keep besides weights, other than batch normalization.
+
+    Not the state of a stateful recurrent layer, which belongs to the samples.
+    """
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if layer.trainable
+        and not isinstance(layer, keras.layers.BatchNormalization)
+        and not getattr(layer, "stateful", False)
+    ]
+    return list({id(v): v for layer in layers for v in layer._non_trainable_variables}.values())
 
 
 def _size(variable: tf.Variable) -> int:

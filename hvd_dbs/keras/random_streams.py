@@ -9,10 +9,9 @@ from typing import Any
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
-import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
-_NAME = "hvd_dbs.random_streams"
+from hvd_dbs.tensorflow.variables import broadcast_arrays
 
 _SEEDS = 2**31 - 2
 """Keras draws by a seed modulo this many."""
@@ -49,15 +48,8 @@ def split_random_seeds(model: keras.Layer, root_rank: int = 0) -> None:
         >>> hvd.split_random_seeds(model)  # doctest: +SKIP
     """
     generators = [*seed_generators(model), _global_generator()]
-    with tf.device("CPU"):
-        counts = hvd.allgather(tf.constant([len(generators) - 1]), name=f"{_NAME}.count").numpy()
-        if len(set(counts.tolist())) > 1:
-            raise ValueError(
-                f"The model has {counts.tolist()} generators of random numbers on ranks 0 to "
-                f"{len(counts) - 1}. Build the same model on every rank."
-            )
-        states = np.array([_whole_state(generator) for generator in generators], np.int64)
-        states = hvd.broadcast(states, root_rank, name=f"{_NAME}.states").numpy()
+    states = np.array([_whole_state(generator) for generator in generators], np.int64)
+    (states,) = broadcast_arrays([states], root_rank)
     moduli = [*[_SEEDS] * (len(generators) - 1), _GLOBAL_SEEDS]
     for generator, modulus, (seed, count) in zip(generators, moduli, states.tolist(), strict=True):
         own = _seed_of_rank(seed, hvd.rank(), modulus)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,23 +80,12 @@ def train(
     epochs: int = 3,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     **options: Any,
-) -> hvd.Balancer:
+) -> None:
     """Trains with plans that change every second step."""
     balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
-    compile_model(net, sgd(balancer))
-    if not hasattr(hvd, "global_batch"):  # Else `fit` does this.
-        from hvd_dbs.tensorflow.global_batch import global_batch
-
-        step = net.train_step
-
-        def train_step(data: Any) -> Any:
-            with global_batch(balancer):
-                return step(data)
-
-        net.train_step = train_step
+    compile_model(net, sgd(balancer), **options)
     dataset = balancer.dataset(arrays, shuffle_seed=SEED)
-    fit(net, balancer, dataset, epochs, callbacks, **options)
-    return balancer
+    fit(net, balancer, dataset, epochs, callbacks)
 
 
 def all_weights(net: keras.Model) -> NDArray[np.float64]:
@@ -119,6 +109,10 @@ def check_synchronized_layers_equal_one_process():
         assert_equal_on_all_ranks(all_weights(net))
         distance[kind] = np.max(np.abs(all_weights(net) - all_weights(expected)))
     *of_synchronized, of_plain = distance.values()
+    net = convolutional(synchronized)
+    train(net, arrays, steps_per_execution=3)
+    assert_equal_on_all_ranks(all_weights(net))
+    of_synchronized.append(np.max(np.abs(all_weights(net) - all_weights(expected))))
     assert max(of_synchronized) < 1e-5, distance
     assert of_plain > 0.1  # Without it there would be something to see.
 
@@ -289,6 +283,39 @@ def check_statistics_of_own_batches_are_averaged_once_an_epoch():
         assert_equal_on_all_ranks(all_weights(net))
 
 
+class RunningMean(keras.Layer):
+    """Computes a state of each batch, as batch normalization does.
+
+    Args:
+        of_batches: Whether the state depends on the batches.
+    """
+
+    def __init__(self, of_batches: bool) -> None:
+        super().__init__()
+        self.of_batches = of_batches
+
+    def build(self, input_shape: Any) -> None:
+        self.mean = self.add_weight(shape=(), initializer="ones", trainable=False)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if training:
+            self.mean.assign(keras.ops.mean(inputs) if self.of_batches else 2 * self.mean)
+        return inputs
+
+
+def check_states_of_other_layers_that_differ_are_warned_of():
+    for of_batches in (False, True):
+        keras.utils.set_random_seed(1)
+        net = keras.Sequential(
+            [keras.layers.Flatten(), RunningMean(of_batches), keras.layers.Dense(4)]
+        )
+        with warnings() as heard:
+            train(net, images(2 * B))
+        of_state = [line for line in heard if "A layer computes a state" in line]
+        assert len(of_state) == int(of_batches and hvd.rank() == 0), heard
+        assert all("hvd.allreduce" in line for line in of_state)
+
+
 def check_frozen_layers_are_left_alone():
     net = convolutional(keras.layers.BatchNormalization)
     net.layers[1].trainable = False
@@ -304,17 +331,26 @@ def check_frozen_layers_are_left_alone():
     assert_equal_on_all_ranks(np.concatenate([w.numpy() for w in net.layers[-1].weights]))
 
 
-def check_small_local_batches_are_warned_of_once():
+@contextmanager
+def warnings() -> Iterator[list[str]]:
+    """What is logged on this rank."""
     heard: list[str] = []
 
     class Handler(logging.Handler):
-        def emit(self, record):
+        def emit(self, record: logging.LogRecord) -> None:
             heard.append(record.getMessage())
 
     logger, handler = logging.getLogger("hvd_dbs.keras"), Handler()
     logger.addHandler(handler)
-    size = hvd.size()
     try:
+        yield heard
+    finally:
+        logger.removeHandler(handler)
+
+
+def check_small_local_batches_are_warned_of_once():
+    size = hvd.size()
+    with warnings() as heard:
         for kind, batch, ratios, is_warned in (
             (keras.layers.BatchNormalization, 8 * size, [1] * size, False),
             (keras.layers.BatchNormalization, 8 * size - 1, [1] * size, True),
@@ -330,8 +366,6 @@ def check_small_local_batches_are_warned_of_once():
             of_norm = [line for line in heard if "BatchNormalization" in line]
             assert len(of_norm) == int(is_warned and hvd.rank() == 0), heard
             assert all("hvd.layers.SyncBatchNormalization" in line for line in of_norm)
-    finally:
-        logger.removeHandler(handler)
 
 
 class Noise(keras.Layer):
@@ -423,7 +457,7 @@ def check_seeds_are_split_once_however_often():
     state.sync()
     rows = hvd_collective().allgather(np.array(_states(state.model)).ravel())
     assert len(np.unique(rows, axis=0)) == hvd.size()
-    with pytest.raises(ValueError, match=r"generators of random numbers on ranks 0 to \d"):
+    with pytest.raises(ValueError, match=r"Ranks have different variables to broadcast"):
         hvd.split_random_seeds(net if hvd.rank() == 0 else net.layers[-1])
 
 

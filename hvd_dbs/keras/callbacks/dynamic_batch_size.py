@@ -17,6 +17,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
 from hvd_dbs.keras.callback_order import require_averages, steering
+from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
 from hvd_dbs.keras.layers.sync_batch_normalization import synchronize_batch_normalization
 from hvd_dbs.keras.same_weights import difference_from_rank_0
@@ -59,6 +60,11 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._end_of_epoch = _EndOfEpoch()
         self._statistics: BatchStatistics | None = None
 
+    def set_model(self, model: keras.Model) -> None:
+        """Takes part in the training steps of the model that `fit` is called of."""
+        super().set_model(model)
+        train_on_global_batches(model, self._balancer)
+
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""
         self._require_no_other()
@@ -71,7 +77,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         agreement.require_equal(self._balancer.collective, self._arguments())
         turn_off_xla(self.model)
         synchronize_batch_normalization(self.model)
-        self._statistics = BatchStatistics(self.model)
+        self._statistics = BatchStatistics(self.model, self._balancer.collective)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = False
         self._loop.begin_training(self.model.steps_per_execution)
