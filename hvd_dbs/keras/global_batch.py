@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.keras.batch_statistics import of_padding_samples
 from hvd_dbs.keras.global_losses import global_losses
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, within
 
@@ -161,8 +162,7 @@ class _Untouched:
     def __init__(self, model: keras.Model) -> None:
         self._values: list[tuple[tf.Variable, tf.Tensor]] = []
         if model.steps_per_execution > 1:
-            variables = model.non_trainable_variables + model.metrics_variables
-            self._values = [(v.value, tf.identity(v.value)) for v in variables]
+            self._values = [(v, tf.identity(v)) for v in of_padding_samples(model)]
 
     def restore_without_samples(self, batch: GlobalBatch) -> None:
         """Takes back what padding samples have changed; in the graph."""
