@@ -54,13 +54,11 @@ class GradientReducer:
             clock.restart()  # The step that traces is not a typical one.
             if data := _data_of_step(tf.compat.v1.get_default_graph(), gradients):
                 clock.fed(data)
-        num_samples, work = self.balancer.step_work()
+        num_samples, work, total = self.balancer.step_work()
         ready = clock.ready(_present(gradients))
         gradients = self._as_sent(gradients)
         told = self._told(gradients)
-        # Exact except in a last, partial batch.
-        expected_total = self.balancer.loop.global_batch_size()
-        reduced = self.reduce([*gradients, *told], num_samples, expected_total)
+        reduced = self.reduce([*gradients, *told], num_samples, total)
         reduced, heard = reduced[: len(gradients)], reduced[len(gradients) :]
         clock.back(ready, _present(reduced), work)
         for mean in heard:
@@ -68,11 +66,11 @@ class GradientReducer:
         return reduced
 
     def reduce(
-        self, gradients: Tensors, weight: tf.Tensor | float, expected_total: tf.Tensor | float
+        self, gradients: Tensors, weight: tf.Tensor | float, total_weight: tf.Tensor | float | None
     ) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients; see `weighted_allreduce`."""
         gradients = self._as_sent(gradients)
-        return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
+        return weighted_allreduce(gradients, weight, total_weight=total_weight, **self._options)
 
     def _check_fit(self) -> None:
         """A `fit`, if one is under way, has this balancer in all places, or in none."""
