@@ -126,8 +126,9 @@ def check_dense_sparse_and_missing_together():
     _assert_near(tf.convert_to_tensor(ours[1]), _expected(as_dense, weight), tf.float32)
     _assert_near(tf.convert_to_tensor(twins[1]), _expected(as_dense, weight), tf.float32)
     _assert_near(ours[2], _expected(dense, weight), tf.float64)
-    (only_sparse,) = weighted_allreduce([tensors[1]], weight)
-    _assert_near(tf.convert_to_tensor(only_sparse), _expected(as_dense, weight), tf.float32)
+    for total in (None, sum(1.5 + rank for rank in range(hvd.size()))):
+        (only_sparse,) = weighted_allreduce([tensors[1]], weight, total_weight=total)
+        _assert_near(tf.convert_to_tensor(only_sparse), _expected(as_dense, weight), tf.float32)
     assert weighted_allreduce([None], weight) == [None]
     (empty,) = weighted_allreduce([tf.zeros([0, 3])], weight)
     assert empty.shape == (0, 3)
@@ -168,6 +169,14 @@ def check_shapes_that_are_only_known_later():
             assert result.shape == tensor.shape
             if tensor.shape.num_elements():
                 _assert_near(result, _expected(tensor, 2.0 + hvd.rank()), tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def alone(matrix: tf.Tensor) -> list[tf.Tensor]:
+        return weighted_allreduce([matrix], 1.0, total_weight=hvd.size(), name="later.alone")
+
+    for size in (0, 4):  # A bucket without elements, too.
+        (mean,) = alone(tf.ones([size, 3]))
+        np.testing.assert_allclose(mean, np.ones([size, 3]), rtol=1e-6)
 
 
 def check_compression():
