@@ -37,7 +37,7 @@ def weighted_allreduce(
         weight: What this rank's tensors count for: a number, not negative, or a scalar tensor.
             The value of a tensor is not checked, which would cost time in each step: if it is
             NaN the results of all ranks are NaN, if it is infinite they are NaN or infinite, and
-            a negative value counts as 0 for this rank but not in the total.
+            a negative value counts as 0.
         total_weight: The sum of the weights of all ranks, where it is known: the same number on
             all ranks, 0 if all weights are 0. It is not checked: a wrong total scales the result.
             None on all ranks: the ranks add up their weights, with one small allreduce before the
@@ -101,12 +101,13 @@ def _factor(
 ) -> tf.Tensor:
     """What this rank's tensors are multiplied by: its share of the weights of all ranks."""
     with tf.device("CPU"):
+        zero = tf.zeros_like(weight)
+        weight = tf.where(weight < 0, zero, weight)  # NaN stays, and must reach the results.
         if total is None:
             total = hvd.allreduce(
                 weight, op=hvd.Sum, process_set=process_set, name=f"{name}.weight"
             )
-        # Not weight > 0: NaN must reach the results.
-        return tf.where(weight <= 0, tf.zeros_like(weight), weight / total)
+        return tf.where(tf.equal(weight, 0), zero, weight / total)  # Also where the total is 0.
 
 
 def _scalar(name: str, given: Any) -> tf.Tensor:

@@ -90,18 +90,23 @@ def check_weights_zero_tiny_and_huge():
 
 def check_nan_of_a_rank_without_weight_does_no_harm():
     last = hvd.size() - 1
-    weight = 0.0 if hvd.rank() == last and last > 0 else 2.0
-    for dtype in DTYPES:
+    has_none = hvd.rank() == last and last > 0
+    for dtype, nothing in ((dtype, nothing) for dtype in DTYPES for nothing in (0.0, -3.0)):
         good = _random((50,), dtype, 1)
         bad = tf.cast(tf.constant([np.nan, np.inf, -np.inf, 1.0, np.nan] * 10), dtype)
         rows = tf.constant([0, 1, 0, 1, 0], tf.int64)
-        mine = bad if weight == 0 else good
+        mine = bad if has_none else good
+        expected = _expected(mine, 0.0 if has_none else 2.0)
         tensors = [mine, tf.IndexedSlices(tf.reshape(mine, [5, 10]), rows, (2, 10))]
-        ours, twins = _both(tensors, weight)
-        for one, other in zip(ours, twins, strict=True):
-            dense, of_twin = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
-            assert np.isfinite(tf.cast(dense, tf.float64).numpy()).all()
-            _assert_near(dense, tf.cast(of_twin, tf.float64), dtype)
+        for total in (None, 2.0 * max(last, 1)):
+            # The value of a tensor is not checked: a negative one counts as 0.
+            weight = tf.constant(nothing if has_none else 2.0)
+            ours, twins = _both(tensors, weight, total_weight=total)
+            for one, other in zip(ours, twins, strict=True):
+                dense, of_twin = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
+                assert np.isfinite(tf.cast(dense, tf.float64).numpy()).all()
+                _assert_near(dense, tf.cast(of_twin, tf.float64), dtype)
+            _assert_near(ours[0], expected, dtype)
 
 
 def check_nan_of_a_rank_with_weight_is_seen_by_all():
