@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -12,6 +13,7 @@ from hvd_dbs.cluster.activity import call_of_fit
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
+from hvd_dbs.tensorflow.sparse_rows import reduce_rows
 
 
 class GradientReducer:
@@ -68,9 +70,11 @@ class GradientReducer:
     def reduce(
         self, gradients: Tensors, weight: tf.Tensor | float, total_weight: tf.Tensor | float | None
     ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-        """The weighted means of gradients; see `weighted_allreduce`."""
-        gradients = self._as_sent(gradients)
-        return weighted_allreduce(gradients, weight, total_weight=total_weight, **self._options)
+        """The weighted means of gradients; see `weighted_allreduce` and `reduce_rows`."""
+        reduce = partial(
+            weighted_allreduce, weight=weight, total_weight=total_weight, **self._options
+        )
+        return reduce_rows(self._as_sent(gradients), self._options["process_set"].size(), reduce)
 
     def _check_fit(self) -> None:
         """A `fit`, if one is under way, has this balancer in all places, or in none."""
