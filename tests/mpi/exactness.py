@@ -30,6 +30,7 @@ def exact(
     compiled: Callable[..., None] | None = None,
     strategy: Any = None,
     floatx: str = "float64",
+    policy: str | None = None,
     tolerance: float = 1e-7,
     fit_options: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] = lambda dataset: dataset,
@@ -48,6 +49,7 @@ def exact(
             optimizer distributed, or leaves it.
         strategy: The balancer's; None: other plans every second step.
         floatx: Type of weights and computing.
+        policy: A policy of mixed precision; None: none.
         tolerance: Most that a weight or a reported number may differ by.
         fit_options: More arguments of `fit`.
         transform: Follows `balancer.dataset`, and the batches of one process.
@@ -62,7 +64,7 @@ def exact(
             net.compile(distributed(optimizer()), **compile_options)
 
     def check() -> None:
-        with _floatx(floatx):
+        with _precision(floatx, policy or floatx):
             given = strategy or scripted(some_plans(B))
             every = None if strategy else 2
             balancer = hvd.Balancer(B, given, every=every)
@@ -115,12 +117,12 @@ def _one_process(
 
 
 @contextmanager
-def _floatx(name: str) -> Any:
-    before, policy = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx(name)
-    keras.config.set_dtype_policy(name)
+def _precision(floatx: str, policy: str) -> Any:
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
     try:
         yield
     finally:
-        keras.config.set_floatx(before)
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])
