@@ -319,7 +319,6 @@ check_masked_transformer_adam = exact(transformer, text, **per_token)
 check_masked_transformer_adamw = exact(
     transformer, text, partial(optimizers.AdamW, 0.01), **per_token
 )
-check_masked_transformer_adaptive = exact(transformer, text, strategy="adaptive", **per_token)
 check_masked_recurrent = exact(recurrent, text, **per_token)
 check_masked_tokens_in_float32 = exact(masked, text, floatx="float32", tolerance=1e-5, **per_token)
 check_masked_tokens_several_steps_in_a_call = exact(
