@@ -1,7 +1,7 @@
 """Checks that run on all ranks of one job, one after the other: process start-up is shared.
 
-A module of checks has functions `check_*` without arguments, defined or assigned; each asserts on the
-rank it runs on.
+A module of checks has functions `check_*` without arguments, defined or assigned. Each asserts on
+its rank.
 What fails on any rank fails the check, and the other ranks go on to the next one together.
 `tests/mpi/test_*.py` starts the job, of one module or several, and reports each check as a test:
 
