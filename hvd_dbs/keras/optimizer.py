@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+def DistributedOptimizer(  # noqa: N802, PLR0913 (Horovod's name and arguments)
     optimizer: keras.optimizers.Optimizer,
     name: str | None = None,
     device_dense: str = "",
@@ -105,7 +105,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     return make_reducing(optimizer, reduction)
 
 
-def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
+def PartialDistributedOptimizer(  # noqa: N802, PLR0913 (Horovod's name and arguments)
     optimizer: keras.optimizers.Optimizer,
     name: str | None = None,
     device_dense: str = "",

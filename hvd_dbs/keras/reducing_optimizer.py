@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import horovod.tensorflow as hvd
 import keras
@@ -17,7 +17,7 @@ from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
 
-Gradient = tf.Tensor | tf.IndexedSlices | None
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 _IS_INNER = "_hvd_dbs_is_inner"
 """Attribute of an optimizer inside a distributed LossScaleOptimizer."""
@@ -94,7 +94,9 @@ class Reduction:
         return self.process_set.size()
 
 
-def _scaled(gradient: Gradient, factor: Any) -> Gradient:
+def _scaled(
+    gradient: tf.Tensor | tf.IndexedSlices | None, factor: Any
+) -> tf.Tensor | tf.IndexedSlices | None:
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
@@ -135,7 +137,9 @@ class ReducingOptimizer:
         self._hvd_dbs_reduction.local.add(variable_reference(var))
 
     def apply(
-        self, grads: list[Gradient], trainable_variables: list[keras.Variable] | None = None
+        self,
+        grads: list[Gradient],
+        trainable_variables: list[keras.Variable] | None = None,
     ) -> None:
         """Applies the mean over all ranks of these local gradients."""
         if _inside_condition():
