@@ -59,20 +59,35 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     return WeightedGradientTape(gradtape, weight, **options)
 
 
-def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
+def PartialDistributedGradientTape(  # noqa: N802, PLR0913 (Horovod's name and arguments)
     gradtape: tf.GradientTape,
-    *horovod_arguments: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = hvd.Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = hvd.Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list[Any] | None = None,
+    process_set: hvd.ProcessSet = hvd.global_process_set,
     local_layers: Any = None,
-    **options: Any,
+    scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """Wraps a tape so that gradients are averaged over all ranks, but for those of some layers.
 
     Args:
         gradtape: A tape of TensorFlow's.
-        *horovod_arguments: Horovod's arguments in its order.
-        local_layers: A layer of Keras or several, built, whose gradients stay each rank's own,
-            divided by the number of ranks unless `scale_local_gradients=False`.
-        **options: Horovod's options.
+        device_dense: See Horovod's `DistributedGradientTape`, as for all that is not named here.
+        device_sparse: Likewise.
+        compression: Horovod's compression for the way over the network.
+        sparse_as_dense: Whether sparse gradients are made dense before they are reduced.
+        op: How gradients of ranks are combined.
+        gradient_predivide_factor: Splits the division of an average in two.
+        num_groups: Groups of gradients that are reduced together.
+        groups: The number of groups, or the variables of each.
+        process_set: The ranks that take part.
+        local_layers: A layer of Keras or several, built, whose gradients stay each rank's own.
+        scale_local_gradients: Whether those are divided by the number of ranks.
 
     Returns:
         Horovod's tape, for variables of Keras 3 too.
@@ -89,7 +104,19 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
                 f"Build the model first: an Input layer, or model.build(shape)."
             )
     tape = _for_keras_variables(
-        hvd.DistributedGradientTape(gradtape, *horovod_arguments, **options)
+        hvd.DistributedGradientTape(
+            gradtape,
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            op,
+            gradient_predivide_factor,
+            num_groups,
+            groups,
+            process_set,
+            scale_local_gradients,
+        )
     )
     for variable in [one for layer in layers for one in layer.trainable_weights]:
         tape.register_local_source(variable)
