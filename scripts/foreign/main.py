@@ -169,6 +169,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "TF_NUM_INTRAOP_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PY_COLORS": "0",
         "PYTHONPATH": os.pathsep.join([str(_REPOSITORY), str(folder)]),
     }
 

@@ -59,7 +59,7 @@ _UPDATE = Mend(
 
 _LOSS = Mend(
     "losses by name",
-    r"keras\.(?:losses|metrics)\.(mean_squared_error|categorical_accuracy)",
+    r"(?:tf\.)?keras\.(?:losses|metrics)\.(mean_squared_error|categorical_accuracy)",
     r'"\1"',
 )
 _REFERENCE = Mend("var.ref()", r"\bvar\.ref\(\)", "id(var)")
