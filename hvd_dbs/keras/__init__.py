@@ -1,18 +1,15 @@
 """Horovod's Keras interface on Keras 3, with balanced batch sizes.
 
-Use it in place of `horovod.tensorflow.keras`.
+Use it in place of `horovod.tensorflow.keras`, or of `horovod.keras`.
 """
 
+from horovod.tensorflow import Adasum
 from horovod.tensorflow.keras import (
     Average,
     Compression,
     ProcessSet,
     Sum,
     add_process_set,
-    allgather,
-    allreduce,
-    broadcast,
-    broadcast_global_variables,
     ccl_built,
     cross_rank,
     cross_size,
@@ -29,7 +26,6 @@ from horovod.tensorflow.keras import (
     mpi_threads_supported,
     nccl_built,
     rank,
-    reducescatter,
     remove_process_set,
     rocm_built,
     size,
@@ -44,15 +40,19 @@ from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.keras import callbacks, elastic, layers
 from hvd_dbs.keras.global_batch import global_batch
-from hvd_dbs.keras.optimizer import DistributedOptimizer, load_model
+from hvd_dbs.keras.operations import allgather, allreduce, broadcast, reducescatter
+from hvd_dbs.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
+from hvd_dbs.tensorflow.variables import broadcast_global_variables
 
 __all__ = [
+    "Adasum",
     "Average",
     "Balancer",
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
     "ProcessSet",
     "Sum",
     "add_process_set",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.optimizer_options import innermost
 from hvd_dbs.tensorflow.variables import tensorflow_variable
 
 
@@ -54,12 +55,13 @@ def references_of_layers(layers: Any) -> set[Any]:
 
 def slots_of(optimizer: Any, references: Set[Any]) -> Iterator[Any]:
     """What an optimizer keeps for variables, such as their momentum."""
-    trained: Iterable[Any] = getattr(optimizer, "_trainable_variables", None) or []
-    are_meant = [variable_reference(one) in references for one in trained]
-    for slots in vars(optimizer).values() if optimizer is not None else ():
-        # Lists of slots are as long as that of the variables; the others hold none of these.
-        if not isinstance(slots, list) or slots is trained or len(slots) != len(are_meant):
-            continue
-        for slot, is_meant in zip(slots, are_meant, strict=True):
-            if is_meant and isinstance(slot, keras.Variable):
-                yield slot
+    for one in [] if optimizer is None else innermost(optimizer):
+        trained = getattr(one, "_trainable_variables", None) or []
+        are_meant = [variable_reference(variable) in references for variable in trained]
+        for slots in vars(one).values():
+            # Lists of slots are as long as that of the variables.
+            if not isinstance(slots, list) or slots is trained or len(slots) != len(are_meant):
+                continue
+            for slot, is_meant in zip(slots, are_meant, strict=True):
+                if is_meant and isinstance(slot, keras.Variable):
+                    yield slot

@@ -13,7 +13,6 @@ from horovod.tensorflow import (
     LocalGradientAggregationHelper,
     Max,
     Min,
-    PartialDistributedGradientTape,
     ProcessSet,
     Product,
     Sum,
@@ -24,7 +23,6 @@ from horovod.tensorflow import (
     alltoall,
     broadcast,
     broadcast_,
-    broadcast_global_variables,
     broadcast_object,
     broadcast_object_fn,
     ccl_built,
@@ -75,8 +73,11 @@ from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic
 from hvd_dbs.tensorflow.distributed_optimizer import DistributedOptimizer
 from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
-from hvd_dbs.tensorflow.gradient_tape import DistributedGradientTape
-from hvd_dbs.tensorflow.variables import broadcast_variables
+from hvd_dbs.tensorflow.gradient_tape import (
+    DistributedGradientTape,
+    PartialDistributedGradientTape,
+)
+from hvd_dbs.tensorflow.variables import broadcast_global_variables, broadcast_variables
 
 __all__ = [
     "Adasum",

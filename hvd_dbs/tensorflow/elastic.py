@@ -11,16 +11,31 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
-import tensorflow as tf
 from horovod.common.elastic import notification_manager
-from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.tensorflow import broadcast_object, broadcast_object_fn, rank
 
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.cluster import last_words, rendezvous
 from hvd_dbs.cluster.collective import is_elastic
+from hvd_dbs.cluster.leaving import shutdown
+from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.tensorflow.elastic_state import ElasticState
+from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 
-__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = [
+    "HorovodInternalError",
+    "ObjectState",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+    "init",
+    "rank",
+    "run",
+    "shutdown",
+]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -41,7 +56,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
         function: Its first argument is a state of this module or of `hvd_dbs.keras.elastic`.
 
     Returns:
-        The function, to be called on all ranks.
+        The function, to be called on all ranks. Called with another state, such as one of
+        Horovod's own, it raises TypeError.
 
     Example:
         >>> @hvd.elastic.run  # doctest: +SKIP
@@ -56,6 +72,12 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(state: ElasticState, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(state, ElasticState):
+            raise TypeError(
+                f"The state is a {type(state).__module__}.{type(state).__name__}. Use one of "
+                f"hvd_dbs: hvd.elastic.KerasState of hvd_dbs.keras, or TensorFlowState, "
+                f"TensorFlowKerasState or ObjectState of hvd_dbs.tensorflow.elastic."
+            )
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
@@ -100,11 +122,25 @@ def _tell_ranks(state: ElasticState) -> None:
         _LOGGER.info("%s now: global batch %d, local batch sizes %s.", ranks, sum(plan), plan)
 
 
+class ObjectState(ElasticState):
+    """State of plain values alone.
+
+    Args:
+        bcast_object: For Horovod's signature; all ranks agree on the values whatever it is.
+        get_rank: For Horovod's signature.
+        **attributes: The values, exposed as attributes of the state.
+    """
+
+    def __init__(self, bcast_object: Any = None, get_rank: Any = None, **attributes: Any) -> None:
+        super().__init__([], None, attributes, "constant")
+
+
 class TensorFlowState(ElasticState):
     """State of a training loop of your own.
 
     Args:
-        variables: Variables of model and optimizer, the optimizer's slots included.
+        variables: Variables of model and optimizer, the optimizer's slots included; of TensorFlow
+            or Keras 3.
         session: None; for Horovod's signature.
         balancer: The balancer that the loop goes by, or None.
         global_batch: "constant", or "per_rank": it follows the number of ranks.
@@ -113,7 +149,7 @@ class TensorFlowState(ElasticState):
 
     def __init__(
         self,
-        variables: Sequence[tf.Variable],
+        variables: Sequence[Any] | None = None,
         session: None = None,
         *,
         balancer: Balancer | None = None,
@@ -122,7 +158,14 @@ class TensorFlowState(ElasticState):
     ) -> None:
         if session is not None:
             raise TypeError("TensorFlowState takes no session: TensorFlow 1 is not supported.")
-        super().__init__(variables, balancer, attributes, global_batch)
+        if variables is None:
+            raise TypeError(
+                "TensorFlowState needs the variables: TensorFlow 2 keeps no list of them. Use "
+                "TensorFlowState([*model.variables, *optimizer.variables], ...), or ObjectState "
+                "for values alone."
+            )
+        plain = [tensorflow_variable(variable) for variable in variables]
+        super().__init__(plain, balancer, attributes, global_batch)
 
 
 class TensorFlowKerasState(ElasticState):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +12,9 @@ import tensorflow as tf
 
 from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
 from hvd_dbs.tensorflow.variables import tensorflow_variable
+
+_SCOPE = "hvd_dbs.tape/"
+"""With the slash: the same in every name scope that a caller is in."""
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -54,21 +59,111 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     return WeightedGradientTape(gradtape, weight, **options)
 
 
+def PartialDistributedGradientTape(  # noqa: N802, PLR0913 (Horovod's name and arguments)
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = hvd.Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = hvd.Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list[Any] | None = None,
+    process_set: hvd.ProcessSet = hvd.global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> tf.GradientTape:
+    """Wraps a tape so that gradients are averaged over all ranks, but for those of some layers.
+
+    Args:
+        gradtape: A tape of TensorFlow's.
+        device_dense: See Horovod's `DistributedGradientTape`, as for all that is not named here.
+        device_sparse: Likewise.
+        compression: Horovod's compression for the way over the network.
+        sparse_as_dense: Whether sparse gradients are made dense before they are reduced.
+        op: How gradients of ranks are combined.
+        gradient_predivide_factor: Splits the division of an average in two.
+        num_groups: Groups of gradients that are reduced together.
+        groups: The number of groups, or the variables of each.
+        process_set: The ranks that take part.
+        local_layers: A layer of Keras or several, built, whose gradients stay each rank's own.
+        scale_local_gradients: Whether those are divided by the number of ranks.
+
+    Returns:
+        Horovod's tape, for variables of Keras 3 too.
+
+    Raises:
+        ValueError: If a local layer has no variables yet.
+    """
+    layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
+    layers = [layer for layer in layers if layer is not None]
+    for layer in layers:
+        if not getattr(layer, "built", True):
+            raise ValueError(
+                f"The local layer {layer.name!r} is not built, so its variables are not known. "
+                f"Build the model first: an Input layer, or model.build(shape)."
+            )
+    tape = _for_keras_variables(
+        hvd.DistributedGradientTape(
+            gradtape,
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            op,
+            gradient_predivide_factor,
+            num_groups,
+            groups,
+            process_set,
+            scale_local_gradients,
+        )
+    )
+    for variable in [one for layer in layers for one in layer.trainable_weights]:
+        tape.register_local_source(variable)
+    return tape
+
+
 def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:
-    """A tape of Horovod's that takes the variables of Keras 3, too.
+    """A tape of Horovod's that takes the variables of Keras 3, and names gradients by position.
+
+    Horovod matches gradients by name, which holds those of layers; Keras counts layers, so names
+    differ where one rank has built another model before.
 
     Its methods are replaced and its class is not: Horovod's `super(self.__class__, self)` would
     never end in a class made of it.
     """
-    gradient, register_local_source = tape.gradient, tape.register_local_source
 
-    def gradient_of(target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
-        plain = tf.nest.map_structure(tensorflow_variable, sources)
-        return gradient(target, plain, *arguments, **options)
+    def with_plain_sources(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
+            plain = tf.nest.map_structure(tensorflow_variable, sources)
+            return method(target, plain, *arguments, **options)
 
-    tape.gradient = gradient_of
-    tape.register_local_source = lambda source: register_local_source(tensorflow_variable(source))
+        return call
+
+    register, reduce = tape.register_local_source, tape._allreduce_grads
+
+    def reduce_named(gradients: Any, *arguments: Any) -> Any:
+        if tf.executing_eagerly():
+            return reduce(gradients, *arguments)
+        with tf.name_scope(_SCOPE):
+            named = [
+                tf.nest.map_structure(
+                    partial(tf.identity, name=f"{i}"), gradient, expand_composites=True
+                )
+                for i, gradient in enumerate(gradients)
+            ]
+            return reduce(named, *arguments)
+
+    tape._allreduce_grads = reduce_named
+    # First, since it calls `gradient` of the tape.
+    tape.get_local_and_global_gradients = with_plain_sources(tape.get_local_and_global_gradients)
+    tape.gradient = with_plain_sources(tape.gradient)
+    tape.register_local_source = lambda source: register(tensorflow_variable(source))
     return tape
+
+
+def _named(gradient: Any, name: str) -> Any:
+    return tf.nest.map_structure(partial(tf.identity, name=name), gradient, expand_composites=True)
 
 
 class WeightedGradientTape:

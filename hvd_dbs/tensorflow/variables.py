@@ -78,6 +78,27 @@ def broadcast_variables(
     return None
 
 
+def broadcast_global_variables(root_rank: int) -> Any:
+    """Horovod's operation for graphs of TensorFlow 1, which know their variables.
+
+    Args:
+        root_rank: The rank whose values all ranks get.
+
+    Returns:
+        The operation to run in a session.
+
+    Raises:
+        RuntimeError: In TensorFlow 2, eagerly or in a `tf.function`, which know none.
+    """
+    if tf.executing_eagerly() or tf.inside_function():
+        raise RuntimeError(
+            "broadcast_global_variables is for graphs of TensorFlow 1: TensorFlow 2 keeps no list "
+            "of variables. Use hvd.broadcast_variables(model.variables, root_rank=0) of "
+            "hvd_dbs.tensorflow, or in fit hvd.callbacks.BroadcastGlobalVariablesCallback(0)."
+        )
+    return hvd.broadcast_global_variables(root_rank)
+
+
 def broadcast_arrays(arrays: Sequence[NDArray[Any]], root_rank: int) -> list[NDArray[Any]]:
     """The arrays of one rank on all ranks, matched by their place in the list. Collective.
 
