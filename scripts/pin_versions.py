@@ -126,7 +126,7 @@ def pin_differences(tensorflow: str, pythons: Iterable[str], left_out: Sequence[
     # A package is listed for each Python, or for none.
     lines = [line for line in constraint_lines(resolved) if line.partition("==")[0] in differing]
     header = DIFFERENCES_HEADER.format(
-        tensorflow=tensorflow, pythons=" ".join(resolved), left_out=" ".join(left_out)
+        tensorflow=tensorflow, pythons=" ".join(resolved), left_out=" ".join(left_out) or "none"
     )
     (ROOT / "scripts" / "tensorflow" / f"{tensorflow}.txt").write_text(
         header + "\n".join(lines) + "\n"
