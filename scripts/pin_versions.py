@@ -19,6 +19,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tomllib
@@ -87,6 +88,14 @@ def resolve(
     }
 
 
+def resolve_all(
+    pythons: Iterable[str], wanted: Sequence[str], constraints: Sequence[str] = ()
+) -> dict[str, dict[str, str]]:
+    """Returns the choices of each Python, by its `major.minor`."""
+    with ThreadPoolExecutor() as pool:
+        return dict(pool.map(lambda python: resolve(python, wanted, constraints), pythons))
+
+
 def constraint_lines(resolved: dict[str, dict[str, str]]) -> list[str]:
     """Merges the choices of all Pythons into the lines of a file."""
     lines = []
@@ -105,7 +114,7 @@ def constraint_lines(resolved: dict[str, dict[str, str]]) -> list[str]:
 
 def pin_all(pythons: Iterable[str]) -> None:
     """Writes constraints.txt."""
-    lines = constraint_lines(dict(resolve(python, requirements(TENSORFLOW)) for python in pythons))
+    lines = constraint_lines(resolve_all(pythons, requirements(TENSORFLOW)))
     lines = sorted([*lines, *(line for line in FIXED if line.startswith("horovod"))])
     (ROOT / "constraints.txt").write_text(HEADER + "\n".join(lines) + "\n")
 
@@ -115,7 +124,7 @@ def pin_differences(tensorflow: str, pythons: Iterable[str], left_out: Sequence[
     pinned = (ROOT / "constraints.txt").read_text().splitlines()
     kept = [line for line in pinned if not FOLLOW_TENSORFLOW.fullmatch(line.partition("==")[0])]
     wanted = requirements(f"{tensorflow}.*", left_out)
-    resolved = dict(resolve(python, wanted, kept) for python in pythons)
+    resolved = resolve_all(pythons, wanted, kept)
     differing = {
         name
         for python, versions in resolved.items()
