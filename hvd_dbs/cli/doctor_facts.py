@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import hvd_dbs
+from hvd_dbs import keras_stack
 from hvd_dbs.cores import cpu_quota, num_cores
+from hvd_dbs.keras_stack import KerasStack
 
 _MODULES = {
     "NumPy": "numpy",
@@ -97,7 +99,7 @@ class Facts:
         packages: By name, hvd_dbs and Python among them.
         launch: How this process was started.
         variables: Environment variables that matter, where they are set.
-        keras_backend: Keras's backend, where Keras can be imported.
+        keras_stack: What decides which Keras is imported.
         horovod_parts: What Horovod was built with, of "MPI", "Gloo" and "NCCL".
         mpi: What mpi4py's MPI library calls itself.
         mpi_files: The MPI libraries that are loaded into this process.
@@ -118,7 +120,7 @@ class Facts:
     packages: Mapping[str, Package]
     launch: Launch = Launch()
     variables: Mapping[str, str] = field(default_factory=dict)
-    keras_backend: str = ""
+    keras_stack: KerasStack = field(default_factory=KerasStack)
     horovod_parts: tuple[str, ...] = ()
     mpi: str = ""
     mpi_files: tuple[str, ...] = ()
@@ -164,7 +166,7 @@ def look() -> Facts:
         },
         launch=Launch.of(os.environ),
         variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
-        keras_backend=sys.modules["keras"].backend.backend() if has["Keras"] else "",
+        keras_stack=keras_stack.look(),
         horovod_parts=_horovod_parts() if has["Horovod"] else (),
         mpi=mpi,
         mpi_files=tuple(sorted(set(_LIBMPI.findall(_text("/proc/self/maps"))))),

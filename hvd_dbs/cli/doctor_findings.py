@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hvd_dbs import keras_stack
 from hvd_dbs.cli.doctor_facts import Facts
 from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.keras_stack import numbers_of
 
 NEEDED = {
     "Python": ("3.10", "make an environment with Python 3.10 to 3.13"),
     "NumPy": ("1.26", "pip install 'numpy>=1.26'"),
     "psutil": ("5.9", "pip install 'psutil>=5.9'"),
-    "TensorFlow": (
-        "2.16",
-        "pip install tensorflow-cpu, or 'tensorflow[and-cuda]' for NVIDIA GPUs",
-    ),
-    "Keras": ("3", "pip install 'keras>=3'"),
+    "TensorFlow": (keras_stack.OLDEST_TENSORFLOW, keras_stack.INSTALL_TENSORFLOW),
+    "Keras": (keras_stack.OLDEST_KERAS, keras_stack.INSTALL_KERAS),
     "Horovod": ("0.28.1", "compile it for the TensorFlow that is here, as scripts/setup.sh does"),
     "mpi4py": ("4", "with Horovod's mpicc on PATH: pip install --no-binary mpi4py 'mpi4py>=4'"),
 }
@@ -72,7 +70,7 @@ def _of_packages(facts: Facts) -> list[Finding]:
     fine, wrong = [f"hvd_dbs {facts.packages['hvd_dbs'].version}"], []
     for name, (least, way) in NEEDED.items():
         package = facts.packages[name]
-        if package.is_usable and _numbers(package.version) >= _numbers(least):
+        if package.is_usable and numbers_of(package.version) >= numbers_of(least):
             fine.append(f"{name} {package.version}")
         elif package.is_usable:
             text = f"{name} {package.version} is older than {least}"
@@ -93,7 +91,7 @@ def _is_blamed_elsewhere(name: str, facts: Facts) -> bool:
         "Horovod": ["NumPy", "psutil", "TensorFlow", "Keras"],
         "mpi4py": ["NumPy"],
     }.get(name, [])
-    is_misled = _keras_backend(facts) != "tensorflow" or _uses_legacy_keras(facts)
+    is_misled = any(keras_stack.problems_of_settings(facts.keras_stack))
     uses_keras = name in ("TensorFlow", "Keras", "Horovod")
     return not all(facts.packages[base].is_usable for base in bases) or (uses_keras and is_misled)
 
@@ -102,24 +100,10 @@ def _needs_mpi4py(facts: Facts) -> bool:
     return facts.launch.kind != "gloo" and "MPI" in (facts.horovod_parts or ("MPI",))
 
 
-def _keras_backend(facts: Facts) -> str:
-    return facts.keras_backend or facts.variables.get("KERAS_BACKEND", "tensorflow")
-
-
-def _uses_legacy_keras(facts: Facts) -> bool:
-    return facts.variables.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-
-
 def _of_keras(facts: Facts) -> Iterator[Finding]:
-    backend = _keras_backend(facts)
-    if backend != "tensorflow":
-        fix = "export KERAS_BACKEND=tensorflow (it goes before ~/.keras/keras.json)"
-        yield Finding("problem", f"Keras's backend is {backend}; it must be tensorflow", fix)
-    if _uses_legacy_keras(facts):
-        text = "TF_USE_LEGACY_KERAS is set: tf.keras is Keras 2, which hvd_dbs.keras cannot train"
-        # Horovod cannot be imported where tf_keras is not installed.
-        level: Level = "warning" if facts.packages["Horovod"].is_usable else "problem"
-        yield Finding(level, text, "unset TF_USE_LEGACY_KERAS")
+    for problem in keras_stack.problems_of_settings(facts.keras_stack):
+        is_fatal = problem.is_fatal or not facts.packages["Horovod"].is_usable
+        yield Finding("problem" if is_fatal else "warning", problem.text, problem.fix)
 
 
 def _of_horovod(facts: Facts) -> Iterator[Finding]:
@@ -132,7 +116,7 @@ def _of_horovod(facts: Facts) -> Iterator[Finding]:
 
 def _of_native(facts: Facts) -> Iterator[Finding]:
     mode = facts.variables.get("HVD_DBS_NATIVE", "auto")
-    reason = facts.native_error.partition(". Build it again")[0]
+    reason = facts.native_error.partition(". Build it")[0]
     if mode not in ("auto", "1", "0"):
         yield Finding("problem", reason, "unset HVD_DBS_NATIVE")
     elif mode == "0":
@@ -171,7 +155,7 @@ def _of_mpi(facts: Facts) -> Iterator[Finding]:
         yield Finding("problem", text, NEEDED["mpi4py"][1])
     elif facts.mpi:
         yield Finding("ok", f"mpi4py uses {facts.mpi}")
-    library, program = (_numbers(text) for text in (facts.mpi, facts.mpirun))
+    library, program = (numbers_of(text) for text in (facts.mpi, facts.mpirun))
     if "Open MPI" not in facts.mpi or "Open MPI" not in facts.mpirun:
         return
     if library != program:
@@ -258,10 +242,6 @@ def merge(findings: Sequence[Sequence[Finding]]) -> list[Finding]:
         else replace(finding, text=f"{name_ranks(of)}: {finding.text}")
         for finding, of in ranks.items()
     ]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
 
 def _cores(number: float) -> str:

@@ -56,8 +56,8 @@ def command(context: click.Context, seed: int) -> None:
         from hvd_dbs.cli import verify_training
     except ImportError as error:
         raise InputError(
-            f"hvd-dbs verify trains, and TensorFlow, Keras or Horovod cannot be imported here: "
-            f"{str(error).rstrip('.')}. scripts/setup.sh installs them."
+            f"hvd-dbs verify trains, which is not possible here: {str(error).rstrip('.')}. "
+            f"scripts/setup.sh installs all of TensorFlow, Keras and Horovod."
         ) from error
     hvd.init()
     collective = job.connect()

@@ -3,6 +3,10 @@
 Use it in place of `horovod.tensorflow.keras`, or of `horovod.keras`.
 """
 
+# First, for what Horovod says of a Keras that does not fit hides the cause.
+import hvd_dbs.keras.checked_stack
+
+# isort: split
 from horovod.tensorflow import Adasum
 from horovod.tensorflow.keras import (
     Average,

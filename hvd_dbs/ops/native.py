@@ -23,6 +23,8 @@ import hvd_dbs
 _LOGGER = logging.getLogger(__name__)
 
 _LIBRARY = Path(__file__).parent / "_native" / "libhvd_dbs_native.so"
+_ABSENCE = "absence.txt"  # Beside it, written by setup.py.
+_REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps hvd_dbs"
 _IDENTITY = re.compile(
     rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=([^\s;]*)(?: interface=(\d+))?;"
 )
@@ -83,20 +85,35 @@ def misfit(identity: Sequence[str], package: str, tensorflow: str) -> str:
         package: Version of hvd_dbs.
         tensorflow: Version of TensorFlow.
     """
-    rebuild = "Build it again: pip install --no-build-isolation --force-reinstall --no-deps hvd_dbs"
     names = ("hvd_dbs", "TensorFlow", "native interface")
     for name, built, running in zip(
         names, identity, (package, tensorflow, _INTERFACE), strict=True
     ):
         if built != running:
-            return f"it was built from {name} {built} and this is {name} {running}. {rebuild}"
+            return (
+                f"it was built from {name} {built} and this is {name} {running}. "
+                f"Build it again: {_REBUILD}"
+            )
     return ""
+
+
+def reason_of_build(absence: Path) -> str:
+    """Why the library was not built when hvd_dbs was installed, with the way out.
+
+    Args:
+        absence: The file in which setup.py leaves the reason.
+    """
+    try:
+        reason = absence.read_text().strip()
+    except OSError:
+        reason = "for an unknown reason"
+    return f"hvd_dbs was installed without it: {reason}. Build it: HVD_DBS_BUILD_OP=1 {_REBUILD}"
 
 
 @functools.cache
 def _load(path: Path) -> tuple[NativeLibrary | None, str]:
     if not path.exists():
-        return None, "hvd_dbs was installed without it (HVD_DBS_BUILD_OP=1 pip install says why)."
+        return None, reason_of_build(path.with_name(_ABSENCE))
     # Read, not loaded: static objects of a library for another TensorFlow can end the process.
     found = _IDENTITY.search(path.read_bytes())
     if found is None:

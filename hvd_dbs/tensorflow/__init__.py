@@ -3,6 +3,10 @@
 Use it in place of `horovod.tensorflow`: every public name of that is here and means the same.
 """
 
+# First, for what Horovod says of a Keras that does not fit hides the cause.
+import hvd_dbs.tensorflow.checked_stack
+
+# isort: split
 from importlib import import_module
 from typing import Any
 

@@ -13,13 +13,13 @@ import pytest
 from hvd_dbs.cli.doctor import _Report
 from hvd_dbs.cli.doctor_facts import Facts, Launch, Package
 from hvd_dbs.cli.doctor_findings import NEEDED, Finding, merge, of_job, of_rank
+from hvd_dbs.keras_stack import KerasStack
 
 ROOT = Path(__file__).resolve().parents[3]
 
 FINE = Facts(
     packages={name: Package(least) for name, (least, _) in NEEDED.items()}
     | {"hvd_dbs": Package("0.1.0")},
-    keras_backend="tensorflow",
     horovod_parts=("MPI", "Gloo"),
     mpi="Open MPI v4.1.8",
     mpi_files=("/lib/libmpi.so.40",),
@@ -29,6 +29,7 @@ FINE = Facts(
     cores=frozenset(range(4)),
     launcher_cores=frozenset(range(4)),
 )
+LEGACY = KerasStack(uses_legacy_keras=True, has_legacy_keras=True)
 GPUS = replace(FINE, num_gpus=2, native_has_cuda=True, horovod_parts=("MPI", "Gloo", "NCCL"))
 
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -62,11 +63,16 @@ def test_where_all_is_well_nothing_is_said_against_it(facts, kind):
             "problem",
             "Horovod 0.28.1 cannot be imported: ImportError: undefined symbol",
         ),
-        (having(FINE, Keras=Package("2.15.0")), "problem", "Keras 2.15.0 is older than 3"),
+        (having(FINE, Keras=Package("2.15.0")), "problem", "Keras 2.15.0 is older than"),
         (having(FINE, NumPy=Package("1.9.5")), "problem", "NumPy 1.9.5 is older than 1.26"),
         (having(FINE, mpi4py=Package("")), "problem", "mpi4py is not installed"),
-        (replace(FINE, keras_backend="jax"), "problem", "Keras's backend is jax"),
-        (replace(FINE, variables={"TF_USE_LEGACY_KERAS": "1"}), "warning", "TF_USE_LEGACY_KERAS"),
+        (replace(FINE, keras_stack=KerasStack(backend="jax")), "problem", "Keras's backend is jax"),
+        (replace(FINE, keras_stack=LEGACY), "warning", "TF_USE_LEGACY_KERAS"),
+        (
+            replace(FINE, keras_stack=replace(LEGACY, has_legacy_keras=False)),
+            "problem",
+            "TF_USE_LEGACY_KERAS",
+        ),
         (replace(FINE, horovod_parts=("Gloo",)), "warning", "built without MPI"),
         (under(replace(FINE, horovod_parts=("Gloo",)), "mpi"), "problem", "built without MPI"),
         (replace(FINE, mpi_files=("/a/libmpi.so", "/b/libmpi.so")), "problem", "two MPI libraries"),
@@ -130,17 +136,19 @@ def test_horovod_is_not_blamed_for_psutil():
     [
         (having(FINE, TensorFlow=Package("")), "TensorFlow is not installed"),
         (having(FINE, NumPy=Package("")), "NumPy is not installed"),
-        (replace(FINE, variables={"KERAS_BACKEND": "jax"}), "Keras's backend is jax"),
+        (replace(FINE, keras_stack=KerasStack(backend="jax")), "Keras's backend is jax"),
         (
-            having(replace(FINE, variables={"KERAS_BACKEND": "x"}), TensorFlow=Package("", "no x")),
+            having(
+                replace(FINE, keras_stack=KerasStack(backend="x")), TensorFlow=Package("", "no x")
+            ),
             "Keras's backend is x",
         ),
-        (replace(FINE, variables={"TF_USE_LEGACY_KERAS": "1"}), "TF_USE_LEGACY_KERAS is set"),
+        (replace(FINE, keras_stack=LEGACY), "TF_USE_LEGACY_KERAS is set"),
     ],
 )
 def test_only_the_cause_is_blamed(facts, cause):
     facts = having(facts, Keras=Package("", ERROR), Horovod=Package("0.28.1", ERROR))
-    ((level, text),) = not_fine(of_rank(replace(facts, keras_backend="", horovod_parts=())))
+    ((level, text),) = not_fine(of_rank(replace(facts, horovod_parts=())))
     assert level == "problem"
     assert cause in text
 
@@ -190,7 +198,7 @@ def test_ranks_in_containers_of_their_own_have_their_quotas_together():
 
 def test_what_differs_between_ranks_is_said_of_them():
     versions = {"hvd_dbs": Package("0.2.0"), "TensorFlow": Package("2.17.0")}
-    other = replace(having(FINE, **versions), host="node2", keras_backend="jax")
+    other = replace(having(FINE, **versions), host="node2", keras_stack=KerasStack(backend="jax"))
     ranks = [replace(one, launch=Launch("gloo", 0, 3)) for one in (FINE, other, other)]
     threads = {"TF_NUM_INTRAOP_THREADS": "1"}
     assert not_fine(of_job([replace(rank, variables=threads) for rank in ranks])) == [
