@@ -32,7 +32,7 @@ main(["verify"])
 
 DYING = """
 import horovod.tensorflow as hvd
-from hvd_dbs.cli import verify_training
+from hvd_dbs.cli.verify import training as verify_training
 from hvd_dbs.cli.main import main
 
 original = verify_training._Watch.on_train_batch_end
