@@ -43,7 +43,9 @@ from hvd_dbs.balancing import strategies
 from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.keras import callbacks, elastic
+from hvd_dbs.keras.global_batch import global_batch
 from hvd_dbs.keras.optimizer import DistributedOptimizer, load_model
+from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
 
 __all__ = [
     "Average",
@@ -65,7 +67,10 @@ __all__ = [
     "data",
     "ddl_built",
     "elastic",
+    "global_batch",
+    "global_mean",
     "global_process_set",
+    "global_sum",
     "gloo_built",
     "gloo_enabled",
     "init",

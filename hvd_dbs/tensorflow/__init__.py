@@ -72,6 +72,7 @@ from hvd_dbs.cluster.rendezvous import init
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic
 from hvd_dbs.tensorflow.distributed_optimizer import DistributedOptimizer
+from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
 from hvd_dbs.tensorflow.gradient_tape import DistributedGradientTape
 from hvd_dbs.tensorflow.variables import broadcast_variables
 
@@ -109,7 +110,9 @@ __all__ = [
     "data",
     "ddl_built",
     "elastic",
+    "global_mean",
     "global_process_set",
+    "global_sum",
     "gloo_built",
     "gloo_enabled",
     "gpu_available",

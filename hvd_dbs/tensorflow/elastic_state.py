@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.ops import native
+from hvd_dbs.tensorflow.variables import broadcast_arrays
 
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
-
-_CHUNK_BYTES = 2**28
 
 
 class ElasticState(State):
@@ -140,13 +139,10 @@ class ElasticState(State):
         Ranks may have missed the last commit of the others when one died in the middle of it.
         """
         collective = job.connect()
-        layout = [(value.dtype.name, value.shape) for value in self._saved_values]
-        agreement.require_equal(
-            collective, {"types and shapes of variables": str(layout), "values": str(self._names)}
-        )
+        agreement.require_equal(collective, {"values": str(self._names)})
         commits = collective.allgather(np.array([self.num_commits], dtype=np.int64))[:, 0]
         root = int(np.argmax(commits))
-        self._saved_values = _broadcast(self._saved_values, root)
+        self._saved_values = broadcast_arrays(self._saved_values, root)
         self._saved_objects = hvd.broadcast_object(
             self._saved_objects, root_rank=root, name="hvd_dbs.elastic.objects"
         )
@@ -196,25 +192,3 @@ def _gathered(flag: bool) -> NDArray[np.uint8]:
 def _scaled(base: tuple[int, int], size: int) -> int:
     """The global batch of so many ranks, given another one with its ranks."""
     return max(1, round(base[0] * size / base[1]))
-
-
-def _broadcast(values: Sequence[NDArray[Any]], root: int) -> list[NDArray[Any]]:
-    """The arrays of one rank on all ranks; the same types and shapes on all of them."""
-    flat = np.frombuffer(b"".join(value.tobytes() for value in values), dtype=np.uint8)
-    parts = [
-        np.asarray(
-            hvd.broadcast(
-                flat[start : start + _CHUNK_BYTES], root, name="hvd_dbs.elastic.variables"
-            )
-        )
-        for start in range(0, flat.size, _CHUNK_BYTES)
-    ]
-    data = b"".join(part.tobytes() for part in parts)
-    received, start = [], 0
-    for value in values:
-        end = start + value.nbytes
-        received.append(
-            np.frombuffer(data[start:end], dtype=value.dtype).reshape(value.shape).copy()
-        )
-        start = end
-    return received

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.tensorflow.dependence import depends_on_samples
 
 _NAME = "hvd_dbs.global_batch"
+
+
+@dataclass
+class StepLosses:
+    """What is known of the losses of a step.
+
+    Attributes:
+        known: Losses that are means or sums over the global batch.
+        opaque: Losses that are not known to be: what they are, in words.
+    """
+
+    known: list[tf.Tensor] = field(default_factory=list)
+    opaque: list[str] = field(default_factory=list)
+
+    def add(self, loss: tf.Tensor) -> tf.Tensor:
+        """Notes a loss of the global batch."""
+        self.known.append(loss)
+        return loss
+
+    def check(self, loss: tf.Tensor, what: str) -> None:
+        """Notes a loss that depends on samples, except through losses of the global batch."""
+        if depends_on_samples(loss, self.known):
+            self.opaque.append(what)
 
 
 class GlobalBatch:
@@ -27,24 +51,30 @@ class GlobalBatch:
     Args:
         weight: This rank's samples that count, a scalar; 0 where it has padding samples only.
         total: Samples of all ranks, a scalar.
+        counts_samples: Whether weights are numbers of samples; if not, gradients of all ranks count
+            the same, however many samples they have.
         process_set: The ranks that take part.
 
     Attributes:
         weight: Float64 scalar.
         total: Float64 scalar.
-        has_loss: Whether a loss of this step is known to be one of the global batch.
+        counts_samples: As given.
+        losses: What is known of the losses of this step.
     """
 
     def __init__(
         self,
         weight: tf.Tensor | float,
         total: tf.Tensor | float,
+        *,
+        counts_samples: bool = True,
         process_set: hvd.ProcessSet = hvd.global_process_set,
     ) -> None:
         with tf.device("CPU"):
             self.weight = tf.cast(weight, tf.float64)
             self.total = tf.cast(total, tf.float64)
-        self.has_loss = False
+        self.counts_samples = counts_samples
+        self.losses = StepLosses()
         self._process_set = process_set
         self._num_exchanges = 0
 
@@ -113,9 +143,6 @@ class GlobalBatch:
 
 _CURRENT: ContextVar[GlobalBatch | None] = ContextVar("hvd_dbs_global_batch", default=None)
 
-_ENTERED_WITH: list[Callable[[GlobalBatch], AbstractContextManager[Any]]] = []
-"""What else holds within a global batch, such as the losses of Keras once it is in use."""
-
 
 def current_global_batch() -> GlobalBatch | None:
     """The global batch of the training step that the caller is in; None outside of one."""
@@ -123,40 +150,13 @@ def current_global_batch() -> GlobalBatch | None:
 
 
 @contextmanager
-def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
-    """Within it, losses and batch statistics are those of the global batch, over all ranks.
-
-    `fit` does this by itself. A loop of one's own puts the forward pass and the losses of a
-    training step into it. Keras's losses then divide by the valid elements, or sample weights, of
-    all ranks; `global_mean` and `global_sum` do so for losses written by hand; synchronized batch
-    normalization takes its moments over all ranks.
-
-    Args:
-        balancer: The optimizer's balancer. None: gradients of all ranks count the same, as with
-            Horovod's own tape or an optimizer without a balancer.
-
-    Yields:
-        The global batch.
-
-    Raises:
-        TypeError: If `balancer` is not a Balancer.
-
-    Example:
-        >>> with tf.GradientTape() as tape, hvd.global_batch(balancer):  # doctest: +SKIP
-        ...     loss = loss_of(labels, model(inputs, training=True))
-        >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
-    """
-    if balancer is None:
-        batch = GlobalBatch(1.0, float(hvd.size()))
-    else:
-        of_step = require_balancer(balancer, "global_batch").step_batch()
-        batch = GlobalBatch(of_step.num_samples, of_step.total)
-    with ExitStack() as stack:
-        for entered_with in _ENTERED_WITH:
-            stack.enter_context(entered_with(batch))
-        token = _CURRENT.set(batch)
-        stack.callback(_CURRENT.reset, token)
-        yield batch
+def within(batch: GlobalBatch) -> Iterator[None]:
+    """Makes a global batch the one of the step that is traced, or runs, inside."""
+    token = _CURRENT.set(batch)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
 
 
 def global_mean(values: Any, weights: Any = None) -> tf.Tensor:
@@ -190,8 +190,7 @@ def global_mean(values: Any, weights: Any = None) -> tf.Tensor:
     batch = current_global_batch()
     if batch is None:
         return mean
-    batch.has_loss = True
-    return mean * tf.cast(batch.loss_factor(denominator), mean.dtype)
+    return batch.losses.add(mean * tf.cast(batch.loss_factor(denominator), mean.dtype))
 
 
 def global_sum(values: Any) -> tf.Tensor:
@@ -213,5 +212,4 @@ def global_sum(values: Any) -> tf.Tensor:
     batch = current_global_batch()
     if batch is None:
         return total
-    batch.has_loss = True
-    return total * tf.cast(batch.sum_factor, total.dtype)
+    return batch.losses.add(total * tf.cast(batch.sum_factor, total.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -12,6 +13,7 @@ from hvd_dbs.cluster.activity import call_of_fit
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
+from hvd_dbs.tensorflow.sparse_rows import reduce_rows
 
 
 class GradientReducer:
@@ -54,13 +56,11 @@ class GradientReducer:
             clock.restart()  # The step that traces is not a typical one.
             if data := _data_of_step(tf.compat.v1.get_default_graph(), gradients):
                 clock.fed(data)
-        num_samples, work = self.balancer.step_work()
+        num_samples, work, total = self.balancer.step_work()
         ready = clock.ready(_present(gradients))
         gradients = self._as_sent(gradients)
         told = self._told(gradients)
-        # Exact except in a last, partial batch.
-        expected_total = self.balancer.loop.global_batch_size()
-        reduced = self.reduce([*gradients, *told], num_samples, expected_total)
+        reduced = self.reduce([*gradients, *told], num_samples, total)
         reduced, heard = reduced[: len(gradients)], reduced[len(gradients) :]
         clock.back(ready, _present(reduced), work)
         for mean in heard:
@@ -70,9 +70,11 @@ class GradientReducer:
     def reduce(
         self, gradients: Tensors, weight: tf.Tensor | float, expected_total: tf.Tensor | float
     ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-        """The weighted means of gradients; see `weighted_allreduce`."""
-        gradients = self._as_sent(gradients)
-        return weighted_allreduce(gradients, weight, expected_total=expected_total, **self._options)
+        """The weighted means of gradients; see `weighted_allreduce` and `reduce_rows`."""
+        reduce = partial(
+            weighted_allreduce, weight=weight, expected_total=expected_total, **self._options
+        )
+        return reduce_rows(self._as_sent(gradients), self._options["process_set"].size(), reduce)
 
     def _check_fit(self) -> None:
         """A `fit`, if one is under way, has this balancer in all places, or in none."""

@@ -2,60 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.local_variables import slots_of, variable_reference
 from hvd_dbs.keras.model_build import build_for_fit
 from hvd_dbs.keras.xla import turn_off_xla
+from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 
-_NAME = "hvd_dbs.broadcast.num_variables"
+_NAME = "hvd_dbs.broadcast.is_built"
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives all ranks the model and optimizer of one rank, before the first step.
 
     A model that its first batch would build is built before. Where that cannot be, since the model
-    has a `train_step` and no `call`, all ranks get what the first step has created behind it, as in
+    has a `train_step` and no `call`, all ranks get what the first step has created after it, as in
     stock Horovod. Seeds of random layers stay each rank's own, so that dropout differs between
-    ranks.
+    ranks. Variables are matched by their place in model and optimizer, not by name.
 
     Args:
         root_rank: Whose weights everybody gets.
         device: Kept for Horovod's signature; variables stay where they are.
+        local_variables: A variable, or several, that each rank keeps its own of, as well as what
+            the optimizer keeps for them; of Keras or TensorFlow.
 
     Raises:
-        ValueError: On all ranks when training begins, if their models differ in the number of
-            variables, or one that is not built is trained otherwise than by `fit`.
+        ValueError: On all ranks when training begins, if their models differ in number, shapes or
+            types of variables, or one that is not built is trained otherwise than by `fit`.
     """
 
-    def __init__(self, root_rank: int, device: str = "") -> None:
+    def __init__(
+        self,
+        root_rank: int,
+        device: str = "",
+        local_variables: Any | Iterable[Any] | None = None,
+    ) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.device = device
+        self._local: set[Any] = set()
+        if local_variables is None:
+            local_variables = []
+        elif isinstance(tensorflow_variable(local_variables), tf.Variable):
+            local_variables = [local_variables]
+        for variable in local_variables:
+            self.register_local_var(variable)
+
+    def register_local_var(self, var: Any) -> None:
+        """Each rank keeps its own values of a variable.
+
+        Args:
+            var: A variable of Keras or TensorFlow.
+
+        Raises:
+            TypeError: If it is none.
+        """
+        self._local.add(variable_reference(var))
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Broadcasts weights and optimizer state."""
         turn_off_xla(self.model)
         is_built = build_for_fit(self.model)
         with tf.device("CPU"):
-            row = tf.constant([[len(self._variables()), int(is_built)]])
-            rows = hvd.allgather(row, name=_NAME).numpy()
-        counts, are_built = rows[:, 0].tolist(), bool(rows[:, 1].all())
-        are_alike = len(set(counts)) == 1
-        if are_built and not are_alike:
-            raise ValueError(
-                f"Model and optimizer have {counts} variables on ranks 0 to {len(counts) - 1}. "
-                f"Build and compile the same model on every rank."
-            )
-        if are_alike:
+            rows = hvd.allgather(tf.constant([[len(self._variables()), int(is_built)]]), name=_NAME)
+        counts, are_built = set(rows[:, 0].numpy().tolist()), bool(tf.reduce_all(rows[:, 1] > 0))
+        if are_built or len(counts) == 1:
             self._broadcast()
         if not are_built:
-            self._broadcast_behind_first_step()
+            self._broadcast_after_first_step()
 
-    def _broadcast_behind_first_step(self) -> None:
+    def _broadcast_after_first_step(self) -> None:
         step = self.model.train_function
         if step is None:
             raise ValueError(
@@ -73,9 +94,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.model.train_function = first_step
 
     def _broadcast(self) -> None:
-        hvd.broadcast_variables(self._variables(), root_rank=self.root_rank)
+        broadcast_variables(self._variables(), root_rank=self.root_rank)
 
-    def _variables(self) -> list[tf.Variable]:
+    def _variables(self) -> list[keras.Variable]:
+        """The model's and the optimizer's variables, but for those that each rank keeps."""
         optimizer = self.model.optimizer
-        of_optimizer = [] if optimizer is None else optimizer.variables
-        return [variable.value for variable in [*self.model.weights, *of_optimizer]]
+        variables = [*self.model.weights, *([] if optimizer is None else optimizer.variables)]
+        if not self._local:
+            return variables
+        kept = self._local | {variable_reference(slot) for slot in slots_of(optimizer, self._local)}
+        return [one for one in variables if variable_reference(one) not in kept]

@@ -16,6 +16,7 @@ from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.keras.callback_order import require_averages, steering
+from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.keras.xla import turn_off_xla
@@ -55,6 +56,11 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._num_steps = 0
         self._has_stepped = False
         self._end_of_epoch = _EndOfEpoch()
+
+    def set_model(self, model: keras.Model) -> None:
+        """Takes part in the training steps of the model that `fit` is called of."""
+        super().set_model(model)
+        train_on_global_batches(model, self._balancer)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""

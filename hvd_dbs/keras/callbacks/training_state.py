@@ -11,7 +11,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import tensorflow as tf
@@ -22,6 +21,7 @@ from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.keras.model_build import build_for_fit, build_optimizer, is_built
 from hvd_dbs.state_file import read_state, write_state
+from hvd_dbs.tensorflow.variables import broadcast_variables
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
         if text:
             build_optimizer(self.model)  # Rank 0 has seen that the model has its variables.
             self._load(json.loads(text))
-            hvd.broadcast_variables(self._variables(), root_rank=0)
+            broadcast_variables(self._variables(), root_rank=0)
 
     def _load(self, state: dict[str, Any]) -> None:
         """Takes up the balancer's state, or says on all ranks which file does not fit."""

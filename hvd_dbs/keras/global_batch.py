@@ -1,0 +1,164 @@
+"""Training steps of a model that see the global batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import horovod.tensorflow as hvd
+import keras
+import tensorflow as tf
+
+from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.keras.global_losses import global_losses
+from hvd_dbs.tensorflow.global_batch import GlobalBatch, within
+
+_LOGGER = logging.getLogger(__name__)
+
+_PLAIN, _BALANCER = "_hvd_dbs_plain_step", "_hvd_dbs_balancer"
+"""Attributes of a step that sees the global batch: the model's own step, and whose samples."""
+
+_OWN_LOSS = "a loss that train_step computes itself"
+_ADDED_LOSS = "a loss of add_loss"
+
+
+@contextmanager
+def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
+    """Within it, losses and batch statistics are those of the global batch, over all ranks.
+
+    `fit` does this by itself. A loop of one's own puts the forward pass and the losses of each
+    training step into it. Keras's losses then divide by the valid elements, or the sample weights,
+    of all ranks; `global_mean` and `global_sum` do so for losses written by hand; synchronized
+    batch normalization takes its moments over all ranks. One small exchange is made for each loss
+    whose denominator is not the number of samples, none for others.
+
+    Args:
+        balancer: The optimizer's balancer. None: gradients of all ranks count the same, as with
+            Horovod's own tape or an optimizer without a balancer.
+
+    Yields:
+        The global batch.
+
+    Raises:
+        TypeError: If `balancer` is not a Balancer.
+        RuntimeError: If hvd_dbs does not know how this version of Keras reduces losses.
+
+    Example:
+        >>> with tf.GradientTape() as tape, hvd.global_batch(balancer):  # doctest: +SKIP
+        ...     loss = loss_of(labels, model(inputs, training=True))
+        >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
+    """
+    if balancer is None:
+        batch = GlobalBatch(1.0, float(hvd.size()), counts_samples=False)
+    else:
+        of_step = require_balancer(balancer, "global_batch").step_batch()
+        batch = GlobalBatch(of_step.num_samples, of_step.total)
+    with global_losses(), within(batch):
+        yield batch
+
+
+def train_on_global_batches(model: keras.Model, balancer: Balancer) -> None:
+    """Lets the training steps of a model see the global batch, from its next `fit` on.
+
+    The method `train_step` of this model object is wrapped, whatever its class does in it; saving,
+    evaluation and prediction are not touched. To be called before `fit` makes its step.
+
+    Args:
+        model: A compiled model.
+        balancer: Knows the samples of each step.
+    """
+    if getattr(model.train_step, _BALANCER, None) is balancer:
+        return
+    plain = getattr(model.train_step, _PLAIN, model.train_step)
+    is_warned = False
+
+    def train_step(data: Any) -> Any:
+        nonlocal is_warned
+        before = _Untouched(model)
+        with global_batch(balancer) as batch, _added_losses(model, batch):
+            logs = plain(data)
+        before.restore_without_samples(batch)
+        if not is_warned:
+            is_warned = True
+            _warn(model, batch)
+        return logs
+
+    setattr(train_step, _PLAIN, plain)
+    setattr(train_step, _BALANCER, balancer)
+    model.train_step = train_step
+    model.train_function = None  # `fit` makes it of the step.
+
+
+@contextmanager
+def _added_losses(model: keras.Model, batch: GlobalBatch) -> Iterator[None]:
+    """Within it, losses of `add_loss` are looked at as the model adds them up."""
+    plain = model._aggregate_additional_loss
+
+    def aggregate(loss: tf.Tensor) -> tf.Tensor:
+        if not any(loss is one for one in _activity_losses(model)):
+            batch.losses.check(loss, _ADDED_LOSS)
+        return plain(loss)
+
+    model._aggregate_additional_loss = aggregate
+    try:
+        yield
+    finally:
+        del model._aggregate_additional_loss
+
+
+def _activity_losses(model: keras.Model) -> list[tf.Tensor]:
+    """Those of Keras's own layers with an activity regularizer, which are means over samples."""
+    return [
+        loss
+        for layer in model._flatten_layers()
+        if layer.activity_regularizer is not None
+        and type(layer).__module__.startswith("keras.src.layers.")
+        for loss in layer._losses
+    ]
+
+
+def _warn(model: keras.Model, batch: GlobalBatch) -> None:
+    """Names the losses that are taken as means over samples without being known to be."""
+    opaque = list(dict.fromkeys(batch.losses.opaque))
+    if not batch.losses.known and not opaque and not tf.executing_eagerly():
+        opaque = [_OWN_LOSS]
+    if opaque and hvd.rank() == 0:
+        _LOGGER.warning(
+            "fit trains %s on %s. It is weighted by samples, which is right for a mean over "
+            "samples; for anything else training differs from one process. Make such a loss with "
+            "hvd.global_mean(values, weights) or hvd.global_sum(values), or return one value for "
+            "each sample. `hvd-dbs verify --model` shows whether it matters.",
+            model.name,
+            " and on ".join(opaque),
+        )
+
+
+class _Untouched:
+    """What a step in which this rank has padding samples only must not change.
+
+    Where each step is a call of its own, the callback of `fit` takes it back after the step; where
+    several steps run in one call, that happens here, in the graph.
+
+    Args:
+        model: The model whose step begins.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._values: list[tuple[tf.Variable, tf.Tensor]] = []
+        if model.steps_per_execution > 1:
+            variables = model.non_trainable_variables + model.metrics_variables
+            self._values = [(v.value, tf.identity(v.value)) for v in variables]
+
+    def restore_without_samples(self, batch: GlobalBatch) -> None:
+        """Takes back what padding samples have changed; in the graph."""
+        if not self._values:
+            return
+
+        def restore() -> tf.Tensor:
+            for variable, value in self._values:
+                variable.assign(value)
+            return tf.constant(True)
+
+        tf.cond(batch.weight > 0, lambda: tf.constant(False), restore)

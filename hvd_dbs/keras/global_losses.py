@@ -1,0 +1,129 @@
+"""Keras's losses as means and sums over the global batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch
+
+_LOSS, _METRIC = "reduce_weighted_values", "reduce_to_samplewise_values"
+ONE_NUMBER = "a loss function that returns one number for the whole batch"
+_NOT_PER_SAMPLE = (
+    "The number of values of a loss is no multiple of this rank's samples, by which gradients are "
+    "weighted. Give the loss a mask or sample weights instead of leaving values out, or make it "
+    "with hvd.global_mean(values, weights). Values and samples:"
+)
+
+
+@contextmanager
+def global_losses() -> Iterator[None]:
+    """Within it, Keras reduces losses over the global batch of the step.
+
+    All of Keras's losses, and those derived from `keras.losses.Loss`, end in one function that
+    knows values, mask, sample weights and reduction; the metrics `Mean` and `Sum` in another one.
+    Both are replaced while a step is traced, or runs eagerly, and put back afterwards: Keras is
+    what it was everywhere else.
+
+    Raises:
+        RuntimeError: If this version of Keras has no such functions.
+    """
+    from keras.src.losses import loss as losses
+    from keras.src.metrics import reduction_metrics as metrics
+
+    if not (
+        _calls(keras.losses.Loss.__call__, losses, _LOSS)
+        and _calls(keras.metrics.Mean.update_state, metrics, _METRIC)
+        and hasattr(losses, "apply_mask")
+    ):
+        raise RuntimeError(
+            f"Keras {keras.__version__} reduces losses in a way that hvd_dbs does not know, so "
+            f"masked and weighted losses would not be those of the global batch. Install a version "
+            f"of Keras that `hvd-dbs doctor` calls supported."
+        )
+    plain_loss, plain_metric = getattr(losses, _LOSS), getattr(metrics, _METRIC)
+    setattr(losses, _LOSS, _global_reduction(plain_loss, losses.apply_mask))
+    setattr(metrics, _METRIC, _weighted_scalars(plain_metric))
+    try:
+        yield
+    finally:
+        setattr(losses, _LOSS, plain_loss)
+        setattr(metrics, _METRIC, plain_metric)
+
+
+def _calls(caller: Any, module: ModuleType, name: str) -> bool:
+    """Whether a function looks this name up in its module."""
+    return hasattr(module, name) and name in caller.__code__.co_names
+
+
+def _global_reduction(plain: Callable[..., Any], apply_mask: Callable[..., Any]) -> Any:
+    """Keras's reduction of a loss, as this rank's part of the one over the global batch."""
+
+    def reduce_weighted_values(
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> Any:
+        loss = plain(values, sample_weight, mask, reduction, dtype)
+        batch = current_global_batch()
+        if batch is None or reduction in (None, "none"):
+            return loss
+        values = tf.convert_to_tensor(values)
+        if values.shape.rank == 0:
+            batch.losses.check(values, ONE_NUMBER)
+            return loss
+        if reduction == "sum":
+            factor = batch.sum_factor
+        elif reduction == "mean_with_sample_weight" and sample_weight is not None:
+            weights = tf.cast(sample_weight, loss.dtype)
+            merged = apply_mask(weights, mask, dtype=loss.dtype, reduction=reduction)
+            factor = batch.loss_factor(tf.reduce_sum(merged))
+        elif mask is not None:
+            # Keras multiplies by `size(mask) / valid`, and divides by the number of values.
+            valid = tf.reduce_sum(tf.cast(mask, tf.float64))
+            repeats = tf.size(values, tf.int64) / tf.size(mask, tf.int64)
+            factor = batch.loss_factor(valid * tf.cast(repeats, tf.float64))
+        elif batch.counts_samples and values.shape[1:].is_fully_defined():
+            return batch.losses.add(_of_samples(batch, loss, values))
+        else:
+            factor = batch.loss_factor(tf.size(values, tf.int64))
+        return batch.losses.add(loss * tf.cast(factor, loss.dtype))
+
+    return reduce_weighted_values
+
+
+def _of_samples(batch: GlobalBatch, loss: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """A mean over samples, which needs no factor, once there are as many values for each."""
+    with tf.device("CPU"):
+        num_samples = tf.cast(batch.weight, tf.int64)
+        num_values = tf.shape(values, tf.int64)[0]
+        is_multiple = num_values % tf.maximum(num_samples, 1) == 0
+        check = tf.debugging.Assert(is_multiple, [_NOT_PER_SAMPLE, num_values, num_samples])
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(loss)
+
+
+def _weighted_scalars(plain: Callable[..., Any]) -> Any:
+    """Keras's reduction for `Mean` and `Sum`, where each rank's number counts by its samples.
+
+    Then what the ranks have counted adds up to what one process counts: one number a step.
+    """
+
+    def reduce_to_samplewise_values(
+        values: Any, sample_weight: Any, reduce_fn: Any, dtype: Any
+    ) -> Any:
+        batch = current_global_batch()
+        if batch is not None and batch.counts_samples and sample_weight is None:
+            values = tf.convert_to_tensor(values)
+            if values.shape.rank == 0:
+                sample_weight = tf.math.divide_no_nan(batch.weight, batch.total)
+        return plain(values, sample_weight, reduce_fn, dtype)
+
+    return reduce_to_samplewise_values

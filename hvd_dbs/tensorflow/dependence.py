@@ -1,0 +1,61 @@
+"""Which tensors of a step depend on its samples, read off the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+_BY_SHAPE = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"}
+"""Operations whose results do not depend on the values that they are given."""
+
+_READS = ("IteratorGetNext", "OptionalGetValue", "OptionalFromValue", "TensorListPop")
+"""Beginnings of the names of operations that give a step its data."""
+
+_DRAWS = ("Random", "Sampler", "Multinomial", "Bernoulli")
+"""Parts of the names of operations whose results each rank may draw for itself."""
+
+
+def depends_on_samples(tensor: tf.Tensor, known: Iterable[tf.Tensor] = ()) -> bool | None:
+    """Whether a tensor's values depend on the samples of the step, or on random draws.
+
+    What depends on their number or shape alone does not count: positions, for example.
+
+    Args:
+        tensor: A tensor of the step that is traced.
+        known: Tensors whose dependence does not count.
+
+    Returns:
+        None for a tensor of no graph.
+    """
+    if not hasattr(tensor, "graph") or tf.executing_eagerly():
+        return None
+    seen = {id(one) for one in known}
+    waiting = [tensor]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        kind = one.op.type
+        if kind in _BY_SHAPE or one.dtype == tf.resource:
+            continue
+        if kind.startswith(_READS) or any(part in kind for part in _DRAWS):
+            return True
+        if kind == "Placeholder":
+            outside = _captured(one)
+            if outside is None:
+                return True  # What the step is given.
+            if hasattr(outside, "graph"):
+                waiting.append(outside)
+            continue  # Else a value that was there before the step.
+        waiting.extend(one.op.inputs)
+    return False
+
+
+def _captured(placeholder: tf.Tensor) -> tf.Tensor | None:
+    """What a function's placeholder stands for, where it is no argument."""
+    for outside, inside in getattr(placeholder.graph, "captures", ()):
+        if inside is placeholder:
+            return outside
+    return None

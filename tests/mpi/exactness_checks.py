@@ -1,0 +1,279 @@
+"""Losses, layers and optimizers that people use, each against one process. On 2 and 3 ranks.
+
+A case is a line: `check_name = exact(model, data, optimizer, loss=...)`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, ops
+
+import hvd_dbs.keras as hvd
+from tests.mpi.exactness import NUM_SAMPLES, exact
+
+VOCABULARY, LENGTH, WIDTH, CLASSES = 20, 6, 8, 4
+
+
+def rng():
+    return np.random.default_rng(5)
+
+
+def tokens():
+    """Padded token sequences of very different lengths, the longest first in each global batch."""
+    random = rng()
+    x = random.integers(1, VOCABULARY, (NUM_SAMPLES, LENGTH))
+    lengths = random.integers(1, LENGTH + 1, NUM_SAMPLES)
+    return np.where(np.arange(LENGTH) < lengths[:, None], x, 0).astype(np.int32)
+
+
+def token_labels():
+    return rng().integers(0, CLASSES, (NUM_SAMPLES, LENGTH))
+
+
+def text():
+    return tokens(), token_labels()
+
+
+def text_with_ignored():
+    x = tokens()
+    return x, np.where(x == 0, -1, token_labels())
+
+
+def text_with_weights():
+    return tokens(), token_labels(), rng().uniform(0, 2, (NUM_SAMPLES, LENGTH))
+
+
+def points():
+    random = rng()
+    return random.normal(size=(NUM_SAMPLES, 5)), random.integers(0, CLASSES, NUM_SAMPLES)
+
+
+def weighted_points():
+    return *points(), rng().uniform(0, 2, NUM_SAMPLES)
+
+
+def two_targets():
+    return tokens(), (token_labels(), rng().normal(size=(NUM_SAMPLES, LENGTH, 1)))
+
+
+class Positions(layers.Layer):
+    """Tokens plus positions, as in Keras's guides."""
+
+    def __init__(self, mask_zero=True):
+        super().__init__()
+        self.token = layers.Embedding(VOCABULARY, WIDTH, mask_zero=mask_zero)
+        self.position = layers.Embedding(LENGTH, WIDTH)
+        self.supports_masking = True
+
+    def compute_mask(self, x, mask=None):
+        return self.token.compute_mask(x)
+
+    def call(self, x):
+        return self.token(x) + self.position(ops.arange(ops.shape(x)[-1]))
+
+
+class RelativePositions(layers.Layer):
+    """A bias for each distance: rows looked up more than once, and for no sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = layers.Embedding(2 * LENGTH, WIDTH)
+
+    def call(self, x):
+        places = ops.arange(LENGTH)
+        distances = places[:, None] - places[None, :] + LENGTH
+        return x + ops.sum(ops.tanh(self.bias(distances)), axis=0)
+
+
+class Tied(layers.Layer):
+    """A language model's head that is its embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.token = layers.Embedding(CLASSES + VOCABULARY, WIDTH)
+
+    def call(self, x):
+        hidden = ops.tanh(self.token(x))
+        return ops.matmul(hidden, ops.transpose(self.token.embeddings))
+
+
+class OneTable(layers.Layer):
+    """Tokens and positions looked up in one table."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = layers.Embedding(VOCABULARY + LENGTH, WIDTH)
+
+    def call(self, x):
+        return self.table(x) + self.table(VOCABULARY + ops.arange(LENGTH))
+
+
+def seeded(build):
+    def build_anew():
+        keras.utils.set_random_seed(1)
+        return build()
+
+    return build_anew
+
+
+def sequential(*more):
+    return seeded(
+        lambda: keras.Sequential([layers.Input((LENGTH,), dtype="int32"), *(m() for m in more)])
+    )
+
+
+head = partial(layers.Dense, CLASSES)
+embedded = partial(layers.Embedding, VOCABULARY, WIDTH)
+masked = sequential(partial(layers.Embedding, VOCABULARY, WIDTH, mask_zero=True), head)
+unmasked = sequential(embedded, head)
+positions = sequential(partial(Positions, mask_zero=False), head)
+relative = sequential(embedded, RelativePositions, head)
+tied = sequential(Tied)
+one_table = sequential(OneTable, head)
+
+
+@seeded
+def dense():
+    return keras.Sequential([layers.Input((5,)), layers.Dense(8, "tanh"), head()])
+
+
+@seeded
+def transformer():
+    x = layers.Input((LENGTH,), dtype="int32")
+    h = Positions()(x)
+    attended = layers.MultiHeadAttention(2, WIDTH // 2)(h, h)
+    h = layers.LayerNormalization()(h + attended)
+    return keras.Model(x, head()(layers.LayerNormalization()(h + layers.Dense(WIDTH, "gelu")(h))))
+
+
+@seeded
+def two_outputs():
+    """One masked by its tokens, the other not at all."""
+    x = layers.Input((LENGTH,), dtype="int32")
+    h = layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)(x)
+    other = layers.Embedding(VOCABULARY, WIDTH)(x)
+    return keras.Model(x, [head(name="label")(h), layers.Dense(1, name="value")(other)])
+
+
+@seeded
+def recurrent():
+    x = layers.Input((LENGTH,), dtype="int32")
+    h = layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)(x)
+    return keras.Model(x, head()(layers.GRU(WIDTH, return_sequences=True)(h)))
+
+
+class Adding(layers.Layer):
+    """Adds a loss that is no mean over samples."""
+
+    def call(self, x):
+        self.add_loss(0.01 * hvd.global_sum(ops.square(x)))
+        self.add_loss(hvd.global_mean(ops.square(x), x > 0))
+        self.add_loss(0.1 * ops.mean(ops.abs(x)))
+        return x
+
+
+@seeded
+def adding():
+    regular = keras.regularizers.L2(0.01)
+    hidden = layers.Dense(8, "tanh", activity_regularizer=regular, kernel_regularizer=regular)
+    return keras.Sequential([layers.Input((5,)), hidden, Adding(), head()])
+
+
+def cross_entropy(**options):
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+
+
+def by_hand(y, logits):
+    """A masked mean written by hand."""
+    each = keras.losses.sparse_categorical_crossentropy(ops.maximum(y, 0), logits, True)
+    return hvd.global_mean(each, y >= 0)
+
+
+class OwnStep(keras.Model):
+    """A step of its own, with an optimizer that is not the compiled one for half of it."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            logits = self(x, training=True)
+            loss = self.compute_loss(x=x, y=y, y_pred=logits)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        self.seen.update_state(loss)
+        return {"own": self.seen.result()}
+
+    @property
+    def metrics(self):
+        return [self.seen]
+
+
+@seeded
+def own_step():
+    x = layers.Input((LENGTH,), dtype="int32")
+    model = OwnStep(x, head()(layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)(x)))
+    model.seen = keras.metrics.Mean(name="own")
+    return model
+
+
+def cut(x, y):
+    """To the longest sequence of this rank's batch."""
+    longest = tf.reduce_max(tf.reduce_sum(tf.cast(x > 0, tf.int32), 1))
+    return x[:, :longest], y[:, :longest]
+
+
+def cut_to_longest(dataset):
+    return dataset.map(cut)
+
+
+@seeded
+def of_any_length():
+    x = layers.Input((None,), dtype="int32")
+    return keras.Model(x, head()(Positions()(x)))
+
+
+optimizers = keras.optimizers
+accuracy = {"metrics": ["accuracy"]}
+per_token = {"loss": cross_entropy()}
+
+check_plain_mean = exact(dense, points, loss=cross_entropy(), **accuracy)
+check_masked_transformer_adam = exact(transformer, text, **per_token)
+check_masked_transformer_adamw = exact(transformer, text, partial(optimizers.AdamW, 0.01), **per_token)
+check_masked_transformer_adaptive = exact(transformer, text, strategy="adaptive", **per_token)
+check_masked_recurrent = exact(recurrent, text, **per_token)
+check_masked_tokens_in_float32 = exact(masked, text, floatx="float32", tolerance=1e-5, **per_token)
+check_masked_tokens_several_steps_in_a_call = exact(masked, text, steps_per_execution=2, **per_token)
+check_ignored_class = exact(unmasked, text_with_ignored, loss=cross_entropy(ignore_class=-1))
+check_ignored_class_and_mask = exact(masked, text_with_ignored, loss=cross_entropy(ignore_class=-1))
+check_token_weights = exact(unmasked, text_with_weights, **per_token)
+check_token_weights_and_mask = exact(masked, text_with_weights, **per_token)
+check_mean_with_token_weights = exact(masked, text_with_weights, loss=cross_entropy(reduction="mean_with_sample_weight"))
+check_sample_weights = exact(dense, weighted_points, loss=cross_entropy(), weighted_metrics=["accuracy"])
+check_mean_with_sample_weights = exact(dense, weighted_points, loss=cross_entropy(reduction="mean_with_sample_weight"))
+check_class_weights = exact(dense, points, loss=cross_entropy(), fit_options={"class_weight": {0: 1.0, 1: 5.0, 2: 0.2, 3: 1.0}})
+check_mean_with_class_weights = exact(dense, points, loss=cross_entropy(reduction="mean_with_sample_weight"), fit_options={"class_weight": {0: 1.0, 1: 5.0, 2: 0.2, 3: 1.0}})
+check_sum = exact(dense, points, partial(optimizers.Adam, 0.01, global_clipnorm=1.0), loss=cross_entropy(reduction="sum"))
+check_masked_sum = exact(masked, text, loss=cross_entropy(reduction="sum"))
+check_two_outputs_with_different_masks = exact(two_outputs, two_targets, loss=[cross_entropy(), "mse"], loss_weights=[1.0, 0.5])
+check_added_losses = exact(adding, points, loss=cross_entropy())
+check_loss_by_hand = exact(unmasked, text_with_ignored, loss=by_hand)
+check_own_step = exact(own_step, text, **per_token)
+check_relative_positions = exact(relative, text, **per_token)
+check_tokens_and_positions_in_one_table = exact(one_table, text, **per_token)
+check_batches_cut_to_their_longest_sequence = exact(of_any_length, text, transform=cut_to_longest, **per_token)
+check_positions_accumulated = exact(positions, text, partial(optimizers.Adam, 0.01, gradient_accumulation_steps=2), **per_token)
+
+check_positions_sgd = exact(positions, text, partial(optimizers.SGD, 0.1, momentum=0.9, nesterov=True), **per_token)
+check_positions_adam = exact(positions, text, partial(optimizers.Adam, 0.01, amsgrad=True), **per_token)
+check_positions_nadam = exact(positions, text, partial(optimizers.Nadam, 0.01), **per_token)
+check_positions_rmsprop = exact(positions, text, partial(optimizers.RMSprop, 0.01, centered=True), **per_token)
+check_positions_adagrad = exact(positions, text, partial(optimizers.Adagrad, 0.1), **per_token)
+check_positions_adadelta = exact(positions, text, partial(optimizers.Adadelta, 1.0), **per_token)
+check_positions_adamax = exact(positions, text, partial(optimizers.Adamax, 0.01), **per_token)
+check_positions_ftrl = exact(positions, text, partial(optimizers.Ftrl, 0.1), **per_token)
+check_positions_lion = exact(positions, text, partial(optimizers.Lion, 0.01), **per_token)
+check_tied_embeddings = exact(tied, text, **per_token)
+check_tied_embeddings_rmsprop = exact(tied, text, partial(optimizers.RMSprop, 0.01), **per_token)
