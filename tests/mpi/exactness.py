@@ -86,8 +86,7 @@ def exact(
 
 def _numbers(net: keras.Model, history: dict[str, list[float]]) -> dict[str, Any]:
     weights = {
-        f"{i} {v.name}": v.numpy().astype(np.float64).ravel()
-        for i, v in enumerate(net.weights)
+        f"{i} {v.name}": v.numpy().astype(np.float64).ravel() for i, v in enumerate(net.weights)
     }
     return weights | {name: np.asarray(values, np.float64) for name, values in history.items()}
 

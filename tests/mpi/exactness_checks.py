@@ -241,35 +241,72 @@ per_token = {"loss": cross_entropy()}
 
 check_plain_mean = exact(dense, points, loss=cross_entropy(), **accuracy)
 check_masked_transformer_adam = exact(transformer, text, **per_token)
-check_masked_transformer_adamw = exact(transformer, text, partial(optimizers.AdamW, 0.01), **per_token)
+check_masked_transformer_adamw = exact(
+    transformer, text, partial(optimizers.AdamW, 0.01), **per_token
+)
 check_masked_transformer_adaptive = exact(transformer, text, strategy="adaptive", **per_token)
 check_masked_recurrent = exact(recurrent, text, **per_token)
 check_masked_tokens_in_float32 = exact(masked, text, floatx="float32", tolerance=1e-5, **per_token)
-check_masked_tokens_several_steps_in_a_call = exact(masked, text, steps_per_execution=2, **per_token)
+check_masked_tokens_several_steps_in_a_call = exact(
+    masked, text, steps_per_execution=2, **per_token
+)
 check_ignored_class = exact(unmasked, text_with_ignored, loss=cross_entropy(ignore_class=-1))
 check_ignored_class_and_mask = exact(masked, text_with_ignored, loss=cross_entropy(ignore_class=-1))
 check_token_weights = exact(unmasked, text_with_weights, **per_token)
 check_token_weights_and_mask = exact(masked, text_with_weights, **per_token)
-check_mean_with_token_weights = exact(masked, text_with_weights, loss=cross_entropy(reduction="mean_with_sample_weight"))
-check_sample_weights = exact(dense, weighted_points, loss=cross_entropy(), weighted_metrics=["accuracy"])
-check_mean_with_sample_weights = exact(dense, weighted_points, loss=cross_entropy(reduction="mean_with_sample_weight"))
-check_class_weights = exact(dense, points, loss=cross_entropy(), fit_options={"class_weight": {0: 1.0, 1: 5.0, 2: 0.2, 3: 1.0}})
-check_mean_with_class_weights = exact(dense, points, loss=cross_entropy(reduction="mean_with_sample_weight"), fit_options={"class_weight": {0: 1.0, 1: 5.0, 2: 0.2, 3: 1.0}})
-check_sum = exact(dense, points, partial(optimizers.Adam, 0.01, global_clipnorm=1.0), loss=cross_entropy(reduction="sum"))
+check_mean_with_token_weights = exact(
+    masked, text_with_weights, loss=cross_entropy(reduction="mean_with_sample_weight")
+)
+check_sample_weights = exact(
+    dense, weighted_points, loss=cross_entropy(), weighted_metrics=["accuracy"]
+)
+check_mean_with_sample_weights = exact(
+    dense, weighted_points, loss=cross_entropy(reduction="mean_with_sample_weight")
+)
+check_class_weights = exact(
+    dense,
+    points,
+    loss=cross_entropy(),
+    fit_options={"class_weight": {0: 1.0, 1: 5.0, 2: 0.2, 3: 1.0}},
+)
+check_mean_with_class_weights = exact(
+    dense,
+    points,
+    loss=cross_entropy(reduction="mean_with_sample_weight"),
+    fit_options={"class_weight": {0: 1.0, 1: 5.0, 2: 0.2, 3: 1.0}},
+)
+check_sum = exact(
+    dense,
+    points,
+    partial(optimizers.Adam, 0.01, global_clipnorm=1.0),
+    loss=cross_entropy(reduction="sum"),
+)
 check_masked_sum = exact(masked, text, loss=cross_entropy(reduction="sum"))
-check_two_outputs_with_different_masks = exact(two_outputs, two_targets, loss=[cross_entropy(), "mse"], loss_weights=[1.0, 0.5])
+check_two_outputs_with_different_masks = exact(
+    two_outputs, two_targets, loss=[cross_entropy(), "mse"], loss_weights=[1.0, 0.5]
+)
 check_added_losses = exact(adding, points, loss=cross_entropy())
 check_loss_by_hand = exact(unmasked, text_with_ignored, loss=by_hand)
 check_own_step = exact(own_step, text, **per_token)
 check_relative_positions = exact(relative, text, **per_token)
 check_tokens_and_positions_in_one_table = exact(one_table, text, **per_token)
-check_batches_cut_to_their_longest_sequence = exact(of_any_length, text, transform=cut_to_longest, **per_token)
-check_positions_accumulated = exact(positions, text, partial(optimizers.Adam, 0.01, gradient_accumulation_steps=2), **per_token)
+check_batches_cut_to_their_longest_sequence = exact(
+    of_any_length, text, transform=cut_to_longest, **per_token
+)
+check_positions_accumulated = exact(
+    positions, text, partial(optimizers.Adam, 0.01, gradient_accumulation_steps=2), **per_token
+)
 
-check_positions_sgd = exact(positions, text, partial(optimizers.SGD, 0.1, momentum=0.9, nesterov=True), **per_token)
-check_positions_adam = exact(positions, text, partial(optimizers.Adam, 0.01, amsgrad=True), **per_token)
+check_positions_sgd = exact(
+    positions, text, partial(optimizers.SGD, 0.1, momentum=0.9, nesterov=True), **per_token
+)
+check_positions_adam = exact(
+    positions, text, partial(optimizers.Adam, 0.01, amsgrad=True), **per_token
+)
 check_positions_nadam = exact(positions, text, partial(optimizers.Nadam, 0.01), **per_token)
-check_positions_rmsprop = exact(positions, text, partial(optimizers.RMSprop, 0.01, centered=True), **per_token)
+check_positions_rmsprop = exact(
+    positions, text, partial(optimizers.RMSprop, 0.01, centered=True), **per_token
+)
 check_positions_adagrad = exact(positions, text, partial(optimizers.Adagrad, 0.1), **per_token)
 check_positions_adadelta = exact(positions, text, partial(optimizers.Adadelta, 1.0), **per_token)
 check_positions_adamax = exact(positions, text, partial(optimizers.Adamax, 0.01), **per_token)

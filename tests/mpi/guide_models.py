@@ -12,7 +12,7 @@ from keras import layers
 
 from hvd_dbs.tensorflow.global_batch import global_mean
 
-NUM_SAMPLES = 160
+NUM_SAMPLES = 164
 LENGTH = 8
 WORDS = 30
 
@@ -47,39 +47,41 @@ def _block(x, width, causal=False):
     return layers.LayerNormalization()(x + layers.Dropout(0.1)(inner))
 
 
-def transformer():
+def no_plant(x):
+    return x
+
+
+def transformer(plant=no_plant, loss="sparse_categorical_crossentropy"):
     """A text classifier: embeddings of tokens and positions, padding masked, Adam."""
     random = np.random.default_rng(1)
     words = keras.Input([LENGTH], dtype="int64")
     x = _block(Embedding(8)(words), 8)
-    x = layers.GlobalAveragePooling1D()(x)
+    x = plant(layers.GlobalAveragePooling1D()(x))
     model = keras.Model(words, layers.Dense(3, activation="softmax")(x))
-    model.compile(
-        keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
     return model, (_tokens(random), random.integers(0, 3, NUM_SAMPLES))
 
 
-def language_model():
+def language_model(plant=no_plant, loss=None):
     """A next-token model: the loss leaves out padding, Adam."""
     random = np.random.default_rng(2)
     tokens = _tokens(random)
     words = keras.Input([LENGTH], dtype="int64")
     x = _block(Embedding(8, mask_zero=False)(words), 8, causal=True)
-    model = keras.Model(words, layers.Dense(WORDS)(x))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+    model = keras.Model(words, layers.Dense(WORDS)(plant(x)))
+    loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
     model.compile(keras.optimizers.Adam(0.01), loss)
     return model, (tokens, np.roll(tokens, -1, axis=1) * (np.arange(LENGTH) < LENGTH - 1))
 
 
-def images():
+def images(synchronized=True):
     """An image classifier with synchronized batch normalization, dropout and momentum."""
     random = np.random.default_rng(3)
     model = keras.Sequential(
         [
             keras.Input([8, 8, 1]),
             layers.Conv2D(4, 3, use_bias=False),
-            layers.BatchNormalization(synchronized=True),
+            layers.BatchNormalization(synchronized=synchronized),
             layers.Activation("relu"),
             layers.GlobalAveragePooling2D(),
             layers.Dropout(0.3),
@@ -95,14 +97,14 @@ def images():
 class Gan(keras.Model):
     """Two models that train each other, each with an optimizer of its own."""
 
-    def __init__(self):
+    def __init__(self, plant=no_plant, mean=global_mean):
         super().__init__()
-        self.generator = keras.Sequential(
-            [keras.Input([4]), layers.Dense(16, activation="tanh"), layers.Dense(6)]
-        )
-        self.discriminator = keras.Sequential(
-            [keras.Input([6]), layers.Dense(16, activation="tanh"), layers.Dense(1)]
-        )
+        latent, values = keras.Input([4]), keras.Input([6])
+        x = layers.Dense(16, activation="tanh")(latent)
+        self.generator = keras.Model(latent, layers.Dense(6)(x))
+        x = plant(layers.Dense(16, activation="tanh")(values))
+        self.discriminator = keras.Model(values, layers.Dense(1)(x))
+        self.mean = mean
         self.d_loss = keras.metrics.Mean("d_loss")
         self.g_loss = keras.metrics.Mean("g_loss")
 
@@ -125,13 +127,13 @@ class Gan(keras.Model):
             scores = self.discriminator(tf.concat([real, made], 0), training=True)
             labels = tf.concat([tf.ones_like(real[:, :1]), tf.zeros_like(real[:, :1])], 0)
             d_losses = self.losses_for(labels, scores)
-            loss = global_mean(d_losses)
+            loss = self.mean(d_losses)
         variables = self.discriminator.trainable_variables
         self.d_optimizer.apply(tape.gradient(loss, variables), variables)
         with tf.GradientTape() as tape:
             scores = self.discriminator(self.generator(latent, training=True), training=True)
             g_losses = self.losses_for(tf.ones_like(scores), scores)
-            loss = global_mean(g_losses)
+            loss = self.mean(g_losses)
         variables = self.generator.trainable_variables
         self.g_optimizer.apply(tape.gradient(loss, variables), variables)
         self.d_loss.update_state(d_losses)
@@ -139,10 +141,10 @@ class Gan(keras.Model):
         return {"d_loss": self.d_loss.result(), "g_loss": self.g_loss.result()}
 
 
-def gan():
+def gan(plant=no_plant, mean=global_mean):
     """A generative adversarial net; its latent vectors are data, so that it can be compared."""
     random = np.random.default_rng(4)
-    model = Gan()
+    model = Gan(plant, mean)
     model.compile(keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.01))
     real, latent = random.normal(1, 1, (NUM_SAMPLES, 6)), random.normal(size=(NUM_SAMPLES, 4))
     return model, (real.astype("float32"), latent.astype("float32"))
@@ -151,10 +153,11 @@ def gan():
 class Vae(keras.Model):
     """A variational autoencoder; its noise is data."""
 
-    def __init__(self):
+    def __init__(self, plant=no_plant, mean=global_mean):
         super().__init__()
         self.encoder = keras.Sequential([layers.Dense(8, activation="tanh"), layers.Dense(4)])
         self.decoder = keras.Sequential([layers.Dense(8, activation="tanh"), layers.Dense(6)])
+        self.plant, self.mean = plant, mean
         self.loss_tracker = keras.metrics.Mean("loss")
 
     @property
@@ -163,7 +166,7 @@ class Vae(keras.Model):
 
     def call(self, inputs):
         values, noise = inputs
-        mean, log_variance = tf.split(self.encoder(values), 2, axis=1)
+        mean, log_variance = tf.split(self.plant(self.encoder(values)), 2, axis=1)
         decoded = self.decoder(mean + tf.exp(0.5 * log_variance) * noise)
         divergence = -0.5 * (1 + log_variance - mean**2 - tf.exp(log_variance))
         return decoded, tf.reduce_sum(divergence, axis=1)
@@ -173,17 +176,17 @@ class Vae(keras.Model):
         with tf.GradientTape() as tape:
             decoded, divergence = self((values, noise), training=True)
             losses = tf.reduce_sum((decoded - values) ** 2, axis=1) + divergence
-            loss = global_mean(losses)
+            loss = self.mean(losses)
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply(gradients, self.trainable_variables)
         self.loss_tracker.update_state(losses)
         return {"loss": self.loss_tracker.result()}
 
 
-def vae():
+def vae(plant=no_plant, mean=global_mean):
     """A variational autoencoder with a `train_step` of its own."""
     random = np.random.default_rng(5)
-    model = Vae()
+    model = Vae(plant, mean)
     model.compile(keras.optimizers.Adam(0.01))
     values, noise = random.normal(size=(NUM_SAMPLES, 6)), random.normal(size=(NUM_SAMPLES, 2))
     return model, (values.astype("float32"), noise.astype("float32"))
@@ -207,16 +210,16 @@ def translation():
     return model, ((given, wanted), np.roll(wanted, -1, axis=1))
 
 
-def structured():
+def structured(plant=no_plant, loss="binary_crossentropy"):
     """Columns of a table: numbers, and categories as embeddings, as a dict; class weights."""
     random = np.random.default_rng(7)
     age, income = keras.Input([1], name="age"), keras.Input([1], name="income")
     city = keras.Input([1], dtype="int64", name="city")
     embedded = layers.Flatten()(layers.Embedding(9, 3)(city))
-    x = layers.Dense(8, activation="relu")(layers.concatenate([age, income, embedded]))
+    x = plant(layers.Dense(8, activation="relu")(layers.concatenate([age, income, embedded])))
     inputs = {"age": age, "income": income, "city": city}
     model = keras.Model(inputs, layers.Dense(1, activation="sigmoid")(x))
-    model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy", "auc"])
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy", "auc"])
     table = {
         "age": random.normal(size=(NUM_SAMPLES, 1)).astype("float32"),
         "income": random.normal(size=(NUM_SAMPLES, 1)).astype("float32"),

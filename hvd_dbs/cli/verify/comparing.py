@@ -19,6 +19,7 @@ _Metrics = Mapping[str, Sequence[float]]
 
 def compare(
     collective: Collective,
+    weights: tuple[Weights, Sequence[str]],
     alone: Sequence[ModelTraining],
     balanced: ModelTraining,
     roundoff: float,
@@ -27,13 +28,16 @@ def compare(
 
     Args:
         collective: The job.
+        weights: Those before training, and their names.
         alone: This rank's trainings in one process; of rank 0 the first one has the ranks' order.
         balanced: The training on all ranks.
         roundoff: Of the number type that the model computes in.
     """
     first = alone[0]
     expected = of_rank_0(collective, first.weights)
-    start = of_rank_0(collective, first.start or first.weights)
+    start, names = weights
+    if len(start) != len(expected):  # Not known before the first step.
+        start, names = expected, [f"weight {i}" for i in range(len(expected))]
     others = alone[1:] if collective.rank == 0 else alone
     rows = []
     for i, (value, begun) in enumerate(zip(expected, start, strict=True)):
@@ -44,9 +48,7 @@ def compare(
             )
             for one in others
         ]
-        apart = balanced.weights[i] - value
-        largest = float(np.max(np.abs(apart), initial=0.0))
-        rows.append((root_mean_square(apart), largest, max(levels)))
+        rows.append((root_mean_square(balanced.weights[i] - value), max(levels)))
     report = {
         "weights": rows,
         "digest": balanced.digest,
@@ -54,19 +56,18 @@ def compare(
         "metrics": [one.metrics for one in (balanced, *alone)],
     }
     reports = gather(collective, report)
-    worst = np.max([one["weights"] for one in reports], axis=0).reshape(-1, 3).tolist()
+    worst = np.max([one["weights"] for one in reports], axis=0).reshape(-1, 2).tolist()
     differences = [
         Difference(
             name=name,
             difference=difference,
-            largest=largest,
             rounding=level,
             moved=root_mean_square(value - begun),
             size=root_mean_square(value),
             count=value.size,
         )
-        for name, (difference, largest, level), value, begun in zip(
-            first.names, worst, expected, start, strict=True
+        for name, (difference, level), value, begun in zip(
+            names, worst, expected, start, strict=True
         )
     ]
     return Comparison(

@@ -23,11 +23,11 @@ from hvd_dbs.cli.verify.model_problem import ModelProblem
 from hvd_dbs.cli.verify.model_training import (
     ModelTraining,
     Weights,
-    first_weights,
     train_alone,
     train_balanced,
     unit_roundoff,
 )
+from hvd_dbs.cli.verify.probe import first_weights
 from hvd_dbs.cli.verify.step_check import check_step, class_names, facts_of
 from hvd_dbs.cli.verify.user_model import (
     UserModel,
@@ -74,6 +74,7 @@ class _Subject:
     problem: ModelProblem
     samples: Any
     start: Weights
+    names: Sequence[str]
 
 
 def verify_model(collective: Collective, request: Request) -> Iterator[Finding | str]:
@@ -96,7 +97,7 @@ def verify_model(collective: Collective, request: Request) -> Iterator[Finding |
     # An error in here ends this rank, and with it the job: it is one of balanced training.
     balanced = train_balanced(function, problem, samples, start)
     roundoff = unit_roundoff(subject.user.model)
-    comparison = compare(collective, alone, balanced, roundoff)
+    comparison = compare(collective, (start, subject.names), alone, balanced, roundoff)
     yield from model_findings(comparison)
     yield from _causes(collective, subject, start, comparison, alone)
 
@@ -136,7 +137,7 @@ def _subject(collective: Collective, request: Request) -> _Subject:
     wanted = ModelProblem.of(size, seed, batch, request.steps, available=2**62).num_samples
     samples, count = samples_of(user.data, batch, wanted, seed)
     problem = ModelProblem.of(size, seed, batch, request.steps, available=count)
-    return _Subject(function, user, problem, samples, first_weights(user, samples))
+    return _Subject(function, user, problem, samples, *first_weights(user, samples))
 
 
 def _common_start(collective: Collective, name: str, start: Weights) -> Weights:
@@ -187,7 +188,9 @@ def _causes(
     if differ and collective.size > 1:
         rows = np.arange(subject.problem.global_batch_size)
         batch = take(subject.samples, rows)
-        step = check_step(collective, subject.function, subject.problem.seed, batch, start)
+        step = check_step(
+            collective, subject.function, subject.user, subject.problem.seed, batch, start
+        )
     # What one process has found, of rank 0: causes are the same on all ranks.
     facts = gather(collective, [alone[0].drawn, alone[0].batch_means])[0]
     means = [name for name in facts[1] if name in metrics]

@@ -24,12 +24,11 @@ _TELLING = 0.2
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a weight of all ranks is from that of one process; root mean squares but `largest`.
+    """How far a weight of all ranks is from that of one process, in root mean squares.
 
     Attributes:
         name: Of the weight.
         difference: From the one of one process.
-        largest: Of a single value.
         rounding: Between trainings of one process, whose samples are in another order.
         moved: How far training has moved it.
         size: Of the weight itself.
@@ -38,7 +37,6 @@ class Difference:
 
     name: str
     difference: float
-    largest: float
     rounding: float
     moved: float
     size: float
@@ -125,17 +123,17 @@ def weights_finding(comparison: Comparison) -> Finding:
     if not excess:
         return Finding(False, f"{claim}: the model has no weights")
     worst = int(np.argmax(np.nan_to_num(excess, nan=np.inf)))
-    one = comparison.weights[worst]
-    # Where the update is tiny, what rounding may leave in the model's other weights counts.
-    text = (
-        f"most in {one.name}, by {one.largest:.2g} at most, which is "
-        f"{_percent(_ratio(one.difference, one.moved))} of its update and "
-        f"{_percent(_ratio(one.difference, one.size))} of its size"
+    one, wrong = comparison.weights[worst], sum(not value <= 1 for value in excess)
+    allowed = _allowed(one, comparison)
+    if not wrong:
+        text = f"at most {one.difference:.2g} (allowed {allowed:.2g}), of {one.name}"
+        return Finding(True, f"{claim}: {text}")
+    return Finding(
+        False,
+        f"{claim}: {wrong} of {len(excess)} differ, {one.name} most, by {one.difference:.2g} "
+        f"(allowed {allowed:.2g}): {_percent(_ratio(one.difference, one.moved))} of what training "
+        f"moved it by, {_percent(_ratio(one.difference, one.size))} of its size",
     )
-    allowed = _percent(_ratio(_allowed(one, comparison), one.moved))
-    wrong = sum(not value <= 1 for value in excess)
-    more = f"; {wrong} of {len(excess)} weights differ" if wrong else ""
-    return Finding(not wrong, f"{claim}: {text} (allowed {allowed} of the update){more}")
 
 
 def metrics_finding(comparison: Comparison) -> Finding:

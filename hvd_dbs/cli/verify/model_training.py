@@ -26,7 +26,6 @@ class ModelTraining:
     """What a training of a user's model has come to.
 
     Attributes:
-        names: Of its weights.
         start: The weights before training; empty where the first step has made them.
         weights: The weights afterwards.
         metrics: Loss and metrics by name, one of each epoch.
@@ -35,7 +34,6 @@ class ModelTraining:
         batch_sizes: This rank's samples in each step.
     """
 
-    names: list[str]
     start: Weights
     weights: Weights
     metrics: dict[str, list[float]]
@@ -47,13 +45,6 @@ class ModelTraining:
     def digest(self) -> str:
         """Of all weights, bit for bit."""
         return hashlib.sha256(b"".join(one.tobytes() for one in self.weights)).hexdigest()
-
-
-def first_weights(user: UserModel, samples: Any) -> Weights:
-    """The weights that a model has before it is trained; none where its first step makes them."""
-    dataset = tf.data.Dataset.from_tensor_slices(samples).batch(1)
-    _build_for(user.model, dataset if user.map is None else dataset.map(user.map))
-    return _values(user.model)
 
 
 def train_alone(
@@ -168,14 +159,13 @@ def _fit(user: UserModel, dataset: tf.data.Dataset, watch: _Watch, **options: An
         dataset = dataset.map(user.map)
     if user.class_weight is not None:
         options["class_weight"] = user.class_weight
-    _build_for(model, dataset)
-    start, seeds = _values(model), seed_states(model)
+    build_for(model, dataset)
+    start, seeds = values_of(model), seed_states(model)
     options["callbacks"] = options.get("callbacks") or [watch]
     history = model.fit(dataset, verbose=0, shuffle=False, **options).history
-    weights = _values(model)
+    weights = values_of(model)
     now = seed_states(model)
     return ModelTraining(
-        names=[weight.path for weight in model.weights],
         start=start if len(start) == len(weights) else [],
         weights=weights,
         metrics={name: [float(one) for one in values] for name, values in history.items()},
@@ -185,8 +175,8 @@ def _fit(user: UserModel, dataset: tf.data.Dataset, watch: _Watch, **options: An
     )
 
 
-def _build_for(model: keras.Model, dataset: tf.data.Dataset) -> None:
-    """Builds a model for its data, so that all trainings begin with the same weights."""
+def build_for(model: keras.Model, dataset: tf.data.Dataset) -> None:
+    """Builds a model for its data, where it can be called on them, so that weights can be set."""
     if all(layer.built for layer in model._flatten_layers()):
         return
     try:
@@ -211,7 +201,8 @@ def _reset(model: keras.Model) -> Callable[[], None] | None:
     return reset
 
 
-def _values(model: keras.Model) -> Weights:
+def values_of(model: keras.Model) -> Weights:
+    """All weights of a model."""
     return [np.asarray(weight.numpy(), dtype=np.float64) for weight in model.weights]
 
 

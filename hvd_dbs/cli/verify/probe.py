@@ -17,9 +17,11 @@ import hvd_dbs.keras as hvd
 from hvd_dbs.balancing import strategies
 from hvd_dbs.cli.verify.model_training import (
     Weights,
+    build_for,
     callbacks,
     distribute,
     set_weights,
+    values_of,
 )
 from hvd_dbs.cli.verify.user_model import UserModel, optimizers_of
 
@@ -31,12 +33,12 @@ class Look:
     """What was seen of one step.
 
     Attributes:
-        layers: Outputs by layer, in the order in which the calls ended.
+        layers: Places in `layer_names` and outputs, in the order in which the calls ended.
         losses: What the model's `compute_loss` returned.
         gradients: What optimizers were given, one flat array.
     """
 
-    layers: list[tuple[str, Arrays]] = field(default_factory=list)
+    layers: list[tuple[int, Arrays]] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     gradients: list[NDArray[np.float64]] = field(default_factory=list)
 
@@ -49,6 +51,35 @@ class Look:
     def loss(self) -> float:
         """The first loss; NaN where the model's step computes it otherwise."""
         return self.losses[0] if self.losses else float("nan")
+
+
+def layer_names(model: keras.Model) -> list[str]:
+    """All layers of a model, such as "dense (Dense)"; a second model like it has other names."""
+    return [label(layer) for layer in model._flatten_layers(include_self=False)]
+
+
+def label(layer: keras.layers.Layer) -> str:
+    """Name and class of a layer."""
+    return f"{layer.name} ({type(layer).__name__})"
+
+
+def first_weights(user: UserModel, samples: Any) -> tuple[Weights, list[str]]:
+    """The weights that a model has before it is trained, and their names.
+
+    Where only a step can build it, one with gradients of zero does. None if that fails too.
+    """
+    model = user.model
+    batches = tf.data.Dataset.from_tensor_slices(samples).batch(2)
+    build_for(model, batches if user.map is None else batches.map(user.map))
+    start = values_of(model)
+    if not all(layer.built for layer in model._flatten_layers()):
+        try:
+            _look(user, batches.take(1))
+        except Exception:  # Training it in one process shows the error, or works.
+            return start, [one.path for one in model.weights]
+        if len(model.weights) != len(start):
+            start = values_of(model)
+    return start, [one.path for one in model.weights]
 
 
 def look_alone(user: UserModel, batch: Any, start: Weights) -> Look:
@@ -98,11 +129,11 @@ def first_difference(
         tolerance: Difference as a part of the largest output that rounding may explain.
 
     Returns:
-        Its place in `layers`; None if there is none, or the two cannot be compared.
+        The place of that call in `Look.layers`; None if there is none, or the two cannot be compared.
     """
-    if [name for name, _ in whole.layers] != [name for name, _ in part.layers]:
+    if [place for place, _ in whole.layers] != [place for place, _ in part.layers]:
         return None
-    for place, ((_, of_all), (_, own)) in enumerate(zip(whole.layers, part.layers, strict=True)):
+    for call, ((_, of_all), (_, own)) in enumerate(zip(whole.layers, part.layers, strict=True)):
         for all_rows, own_rows in zip(of_all, own, strict=True):
             if all_rows.shape[:1] + own_rows.shape[1:] != all_rows.shape or not own_rows.ndim:
                 continue  # Not one value or more for each sample.
@@ -111,7 +142,7 @@ def first_difference(
             expected = all_rows[rows]
             allowed = tolerance * np.max(np.abs(expected), initial=1e-3)
             if not np.max(np.abs(expected - own_rows), initial=0.0) <= allowed:
-                return place
+                return call
     return None
 
 
@@ -136,7 +167,7 @@ Replacement = tuple[Any, str, Callable[..., Any]]
 def _watched(model: keras.Model, look: Look) -> list[Replacement]:
     """What to replace in a model so that all is seen."""
 
-    def with_output(layer: keras.layers.Layer) -> Callable[..., Any]:
+    def with_output(place: int, layer: keras.layers.Layer) -> Callable[..., Any]:
         call = layer.call
 
         @functools.wraps(call)
@@ -144,7 +175,7 @@ def _watched(model: keras.Model, look: Look) -> list[Replacement]:
             outputs = call(*arguments, **options)
             values = [_values(one) for one in tf.nest.flatten(outputs) if _is_known(one)]
             if values:
-                look.layers.append((f"{layer.name} ({type(layer).__name__})", values))
+                look.layers.append((place, values))
             return outputs
 
         return called
@@ -171,8 +202,8 @@ def _watched(model: keras.Model, look: Look) -> list[Replacement]:
             look.losses.append(float(loss))
         return loss
 
-    layers = model._flatten_layers(include_self=False)
-    found = [(layer, "call", with_output(layer)) for layer in layers]
+    layers = list(enumerate(model._flatten_layers(include_self=False)))
+    found = [(layer, "call", with_output(place, layer)) for place, layer in layers]
     found += [(one, "apply", with_gradients(one)) for one in optimizers_of(model).values()]
     return [*found, (model, "compute_loss", computed)]
 

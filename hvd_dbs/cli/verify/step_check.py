@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from hvd_dbs.cli.verify.causes import Model, Step
 from hvd_dbs.cli.verify.comparing import gather
 from hvd_dbs.cli.verify.model_training import Weights, unit_roundoff
-from hvd_dbs.cli.verify.probe import Look, first_difference, look_alone, look_balanced
+from hvd_dbs.cli.verify.probe import (
+    Look,
+    first_difference,
+    label,
+    layer_names,
+    look_alone,
+    look_balanced,
+)
 from hvd_dbs.cli.verify.user_model import UserModel, build, optimizers_of, take
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.tensorflow import Sum, allreduce
@@ -24,6 +31,7 @@ _TOLERANCE = 1e-3
 def check_step(
     collective: Collective,
     function: Callable[[], Any],
+    user: UserModel,
     seed: int,
     batch: Any,
     start: Weights,
@@ -33,6 +41,7 @@ def check_step(
     Args:
         collective: The job.
         function: The user's.
+        user: What it has returned before; layers have the names that they have in it.
         seed: Of what it builds.
         batch: The samples of a global batch.
         start: Weights to begin with.
@@ -43,9 +52,8 @@ def check_step(
     whole = _agreed(collective, lambda: look_alone(build(function, seed), batch, start))
     if whole is None:
         return None
-    user = build(function, seed)
     ratios = tuple(float(2 + rank % 2) for rank in range(collective.size))
-    part, sizes = look_balanced(user, batch, ratios, start)
+    part, sizes = look_balanced(build(function, seed), batch, ratios, start)
     first = sum(sizes[: collective.rank])
     rows = np.arange(first, first + sizes[collective.rank])
     plain = _agreed(collective, lambda: look_alone(build(function, seed), take(batch, rows), start))
@@ -53,7 +61,10 @@ def check_step(
         return None
     tolerance = max(_TOLERANCE, 20 * unit_roundoff(user.model))
     changed = first_difference(whole, part, rows, tolerance)
-    return _step(collective, whole, part, plain, sizes, changed)
+    calls = gather(collective, len(whole.layers) if changed is None else changed)
+    layers, call = layer_names(user.model), min(calls)
+    name = layers[whole.layers[call][0]] if call < len(whole.layers) else None
+    return _step(collective, whole, part, plain, sizes, name)
 
 
 def facts_of(user: UserModel, drawn: Sequence[str], batch_means: Sequence[str]) -> Model:
@@ -68,7 +79,7 @@ def facts_of(user: UserModel, drawn: Sequence[str], batch_means: Sequence[str]) 
     policies = {layer.dtype_policy.name for layer in model._flatten_layers()}
     return Model(
         own_statistics=[
-            f"{layer.name} ({type(layer).__name__})"
+            label(layer)
             for layer in model._flatten_layers()
             if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
         ],
@@ -91,26 +102,19 @@ def _step(
     part: Look,
     plain: Look,
     batch_sizes: Sequence[int],
-    changed: int | None,
+    changed_layer: str | None,
 ) -> Step:
     """Puts the looks of all ranks together. Collective."""
-    row = [
-        len(whole.layers) if changed is None else changed,
-        part.loss,
-        plain.loss,
-        part.gradient.size,
-        plain.gradient.size,
-    ]
-    places, losses, plain_losses, *counts = zip(*gather(collective, row), strict=True)
+    row = [part.loss, plain.loss, part.gradient.size, plain.gradient.size]
+    losses, plain_losses, *counts = zip(*gather(collective, row), strict=True)
     total = sum(batch_sizes)
     mean = summed = 0.0
     if {count for one in counts for count in one} == {whole.gradient.size}:
         weighted = batch_sizes[collective.rank] / total * part.gradient
         mean = _apart(_sum(weighted), whole.gradient)
         summed = _apart(_sum(plain.gradient), whole.gradient)
-    place = min(places)
     return Step(
-        changed_layer=whole.layers[place][0] if place < len(whole.layers) else None,
+        changed_layer=changed_layer,
         whole_loss=whole.loss,
         mean_loss=sum(n * loss for n, loss in zip(batch_sizes, losses, strict=True)) / total,
         part_losses=plain_losses,
