@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import keras
@@ -23,3 +24,23 @@ def clear_initial_epoch(model: keras.Model, balancer: Balancer) -> None:
     """Lets the next `fit` begin where its arguments say; to be called before training goes on."""
     if balancer.loop.position.start is not None:
         model._initial_epoch = None
+
+
+def require_same_epoch(epochs: Sequence[int]) -> None:
+    """Checks that a `fit` begins in one epoch.
+
+    The argument of `fit` does not tell: callbacks that restore training change what it means.
+
+    Args:
+        epochs: In which each rank begins, by rank.
+
+    Raises:
+        ValueError: If ranks differ, on each that calls this.
+    """
+    if len(set(epochs)) > 1:
+        raise ValueError(
+            f"Training begins in epochs {list(epochs)} on ranks 0 to {len(epochs) - 1}. Give a "
+            f"callback that restores training, such as BackupAndRestore, to all ranks, with files "
+            f"that all of them can read; hvd.callbacks.TrainingStateCallback(folder, balancer) "
+            f"needs its files on rank 0 alone."
+        )

@@ -30,7 +30,7 @@ def exact(
     compiled: Callable[..., None] | None = None,
     strategy: Any = None,
     floatx: str = "float64",
-    tolerance: float = 1e-9,
+    tolerance: float = 1e-7,
     fit_options: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] = lambda dataset: dataset,
     **compile_options: Any,

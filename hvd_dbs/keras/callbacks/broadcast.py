@@ -9,8 +9,10 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.initial_epoch import require_same_epoch
 from hvd_dbs.keras.local_variables import slots_of, variable_reference
 from hvd_dbs.keras.model_build import build_for_fit
+from hvd_dbs.keras.model_optimizers import optimizers_of, training_variables
 from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 
@@ -45,6 +47,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         super().__init__()
         self.root_rank = root_rank
         self.device = device
+        self._has_begun = False
         self._local: set[Any] = set()
         if local_variables is None:
             local_variables = []
@@ -66,6 +69,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Broadcasts weights and optimizer state."""
+        self._has_begun = False
         turn_off_xla(self.model)
         is_built = build_for_fit(self.model)
         with tf.device("CPU"):
@@ -75,6 +79,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._broadcast()
         if not are_built:
             self._broadcast_after_first_step()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Checks that all ranks begin in the same epoch."""
+        if not self._has_begun:
+            self._has_begun = True
+            with tf.device("CPU"):
+                epochs = hvd.allgather(tf.constant([epoch]), name=f"{_NAME}.epoch").numpy()
+            require_same_epoch(epochs.tolist())
 
     def _broadcast_after_first_step(self) -> None:
         step = self.model.train_function
@@ -97,10 +109,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         broadcast_variables(self._variables(), root_rank=self.root_rank)
 
     def _variables(self) -> list[keras.Variable]:
-        """The model's and the optimizer's variables, but for those that each rank keeps."""
-        optimizer = self.model.optimizer
-        variables = [*self.model.weights, *([] if optimizer is None else optimizer.variables)]
+        """The model's and its optimizers' variables, but for those that each rank keeps."""
+        variables = training_variables(self.model)
         if not self._local:
             return variables
-        kept = self._local | {variable_reference(slot) for slot in slots_of(optimizer, self._local)}
+        slots = [v for one in optimizers_of(self.model) for v in slots_of(one, self._local)]
+        kept = self._local | {variable_reference(slot) for slot in slots}
         return [one for one in variables if variable_reference(one) not in kept]

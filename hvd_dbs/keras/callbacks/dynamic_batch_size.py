@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
@@ -17,7 +18,8 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.keras.callback_order import require_averages, steering
 from hvd_dbs.keras.global_batch import train_on_global_batches
-from hvd_dbs.keras.initial_epoch import clear_initial_epoch, set_initial_epoch
+from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
+from hvd_dbs.keras.model_optimizers import balancer_of, optimizers_of
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.keras.xla import turn_off_xla
 
@@ -55,6 +57,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._steps_seen = 0
         self._num_steps = 0
         self._has_stepped = False
+        self._has_begun = False
         self._end_of_epoch = _EndOfEpoch()
 
     def set_model(self, model: keras.Model) -> None:
@@ -74,7 +77,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         agreement.require_equal(self._balancer.collective, self._arguments())
         turn_off_xla(self.model)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
-        self._has_stepped = False
+        self._has_stepped = self._has_begun = False
         self._loop.begin_training(self.model.steps_per_execution)
         set_initial_epoch(self.model, self._balancer)
 
@@ -82,6 +85,10 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """Opens the epoch for the data set, with the plan in force."""
         self._steps_seen = 0
         clear_initial_epoch(self.model, self._balancer)
+        if not self._has_begun:
+            self._has_begun = True
+            epochs = self._balancer.collective.allgather(np.array([epoch]))
+            require_same_epoch(epochs[:, 0].tolist())
         self._loop.begin_epoch(epoch)
         self._num_steps = self._loop.position.num_steps_in_epoch
 
@@ -210,6 +217,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 "that DynamicBatchSizeCallback has: balancer.dataset(source, training=False)."
             )
 
+    def _names_of_optimizers(self) -> str:
+        return ", ".join(type(one).__name__ for one in optimizers_of(self.model)) or "none"
+
     def _check(self) -> None:
         collective = self._balancer.collective
         if isinstance(collective, job.ElasticCollective) and not collective.has_met:
@@ -222,10 +232,12 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 "tf.config.experimental.set_synchronous_execution(False) lets a step go on behind "
                 "its end, so ranks could decide on their plans behind different ones. Leave it out."
             )
-        if getattr(self.model.optimizer, "balancer", None) is not self._balancer:
+        if balancer_of(self.model) is not self._balancer:
             raise ValueError(
-                "The model's optimizer does not weigh gradients by this balancer. Compile with "
-                "optimizer=hvd.DistributedOptimizer(..., balancer=balancer)."
+                f"None of the model's optimizers ({self._names_of_optimizers()}) weighs gradients "
+                f"by this balancer. Make each that trains the model with "
+                f"hvd.DistributedOptimizer(optimizer, balancer=balancer), and compile the model "
+                f"with it or keep it as an attribute of the model."
             )
         call = call_of_fit()  # Keras tells callbacks nothing of the data.
         if call is not None and (moves := moves_of(call.f_locals.get("x"))):

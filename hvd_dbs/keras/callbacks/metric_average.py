@@ -17,6 +17,7 @@ from hvd_dbs.keras.metric_sums import (
     results_over_ranks,
     sum_metrics,
 )
+from hvd_dbs.keras.model_optimizers import balancer_of
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -125,7 +126,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         numbers = {name: value for name, value in logs.items() if np.ndim(value) == 0}
         texts = agreement.allgather_text(self._collective, json.dumps(sorted(numbers)))
         names = sorted(set.intersection(*(set(json.loads(text)) for text in texts)))
-        balancer = getattr(self.model.optimizer, "balancer", None)
+        balancer = balancer_of(self.model)
         samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)
         weights = [samples, self._validation_samples]
         row = np.array([*weights, *(float(numbers[name]) for name in names)])
@@ -156,4 +157,4 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     @property
     def _evaluating(self) -> Balancer | None:
-        return self._balancer or getattr(self.model.optimizer, "balancer", None)
+        return self._balancer or balancer_of(self.model)

@@ -20,6 +20,7 @@ from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.keras.model_build import build_for_fit, build_optimizer, is_built
+from hvd_dbs.keras.model_optimizers import training_variables
 from hvd_dbs.state_file import read_state, write_state
 from hvd_dbs.tensorflow.variables import broadcast_variables
 
@@ -221,8 +222,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
         return json.dumps(state["balancer"])
 
     def _variables(self) -> list[tf.Variable]:
-        """The model's and the optimizer's variables."""
-        return [one.value for one in [*self.model.weights, *self.model.optimizer.variables]]
+        """The model's and its optimizers' variables."""
+        return [variable.value for variable in training_variables(self.model)]
 
     def _described(self) -> list[list[Any]]:
         """Shape and type of each variable, as plain JSON data."""
