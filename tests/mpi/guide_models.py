@@ -229,15 +229,15 @@ def structured(plant=no_plant, loss="binary_crossentropy"):
     return model, (table, labels), {"class_weight": {0: 1.0, 1: 3.0}}
 
 
-def lora():
-    """A trained net of which only low-rank additions are trained further."""
+def lora(plant=no_plant, loss=None):
+    """A net of which only low-rank additions are trained."""
     random = np.random.default_rng(8)
-    model = keras.Sequential(
-        [keras.Input([6]), layers.Dense(12, activation="relu"), layers.Dense(3)]
-    )
-    for layer in model.layers:
+    first, last = layers.Dense(12, activation="relu"), layers.Dense(3)
+    inputs = keras.Input([6])
+    model = keras.Model(inputs, last(plant(first(inputs))))
+    for layer in (first, last):
         layer.enable_lora(2)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(0.01), loss, metrics=["accuracy"])
     values = random.normal(size=(NUM_SAMPLES, 6)).astype("float32")
     return model, (values, random.integers(0, 3, NUM_SAMPLES))

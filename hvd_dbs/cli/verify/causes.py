@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SAME = 1e-3
-"""Part of a loss or a gradient; what differs by more is another one."""
+"""Part of a gradient; what differs by more is another one."""
 
 _OWN_LOSS = (
-    "Write it with hvd.global_mean(values, weights), which divides by the weights of all ranks, or "
-    "hvd.global_sum(values)."
+    "Make it with hvd.global_mean(values, weights) or hvd.global_sum(values), or return one value "
+    "for each sample."
 )
 
 
@@ -25,6 +25,7 @@ class Step:
         mean_loss: The mean of the ranks' losses, weighted by samples.
         part_losses: Plain Keras's loss for each rank's samples.
         batch_sizes: Samples of each rank.
+        rounding: Part of a loss that rounding may explain.
         gradient: Difference of the ranks' weighted mean gradient from that of one process.
         sum_gradient: Difference of the sum of the gradients that plain Keras has for each rank's
             samples.
@@ -35,6 +36,7 @@ class Step:
     mean_loss: float
     part_losses: Sequence[float]
     batch_sizes: Sequence[int]
+    rounding: float
     gradient: float
     sum_gradient: float
 
@@ -88,8 +90,8 @@ def _of_weights(model: Model, step: Step | None) -> list[str]:
     if step is not None and step.changed_layer and step.changed_layer not in model.own_statistics:
         found.append(
             f"{step.changed_layer} gives another output for a sample where other ranks have the "
-            f"rest of the batch. Take its sums over the batch with "
-            f"hvd.current_global_batch().sum(...)."
+            f"rest of the batch. Sum over all ranks in it: current_global_batch().sum(...) of "
+            f"hvd_dbs.tensorflow.global_batch."
         )
     if not found and step is not None:
         found = _of_loss(step) or _of_gradient(model, step)
@@ -111,24 +113,24 @@ def _of_weights(model: Model, step: Step | None) -> list[str]:
 
 def _of_loss(step: Step) -> list[str]:
     whole = step.whole_loss
-    if not (abs(whole) < float("inf")) or _is_near(step.mean_loss, whole):
+    if not (abs(whole) < float("inf")) or _is_near(step.mean_loss, whole, step.rounding):
         return []
     parts = step.part_losses
     seen = (
         f"the loss of a global batch is {whole:.6g}, and its ranks' losses weighted by samples "
         f"are {step.mean_loss:.6g}"
     )
-    if _is_near(sum(parts), whole):
+    if _is_near(sum(parts), whole, step.rounding):
         return [f"{seen}: it looks like a sum over samples, not a mean. {_OWN_LOSS}"]
     mean = sum(n * part for n, part in zip(step.batch_sizes, parts, strict=True))
-    if _is_near(mean / sum(step.batch_sizes), whole):
+    if _is_near(mean / sum(step.batch_sizes), whole, step.rounding):
         return [
             f"{seen}: it is a mean over samples in plain Keras and not within fit. Check what of "
             f"hvd_dbs it uses."
         ]
     return [
         f"{seen}: it is not a mean over samples, but one number that depends on the whole batch, "
-        f"such as a sum that it divides by the valid elements of its own rank. {_OWN_LOSS}"
+        f"such as a sum divided by the valid elements of one rank. {_OWN_LOSS}"
     ]
 
 
@@ -144,8 +146,8 @@ def _of_gradient(model: Model, step: Step) -> list[str]:
     ]
 
 
-def _is_near(given: float, expected: float) -> bool:
-    return abs(given - expected) <= _SAME * max(abs(expected), 1e-6)
+def _is_near(given: float, expected: float, part: float) -> bool:
+    return abs(given - expected) <= part * max(abs(expected), 1e-6)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.cli.input_error import input_errors
 from hvd_dbs.cli.verify.model_problem import ModelProblem
 from hvd_dbs.cli.verify.random_layers import seed_states
 from hvd_dbs.cli.verify.user_model import UserModel, build, optimizers_of, take
@@ -81,11 +85,16 @@ def train_alone(
 def train_balanced(
     function: Callable[[], Any], problem: ModelProblem, samples: Any, start: Weights
 ) -> ModelTraining:
-    """Trains on all ranks, as users do. Collective."""
+    """Trains on all ranks, as users do. Collective.
+
+    Raises:
+        InputError: On all ranks, if they have other samples, or fewer than one each in a step.
+    """
+    with input_errors():
+        balancer = hvd.Balancer(problem.global_batch_size, problem.strategy())
+        dataset = balancer.dataset(samples, shuffle_seed=problem.seed)
     user = build(function, problem.seed)
     set_weights(user.model, start)
-    balancer = hvd.Balancer(problem.global_batch_size, problem.strategy())
-    dataset = balancer.dataset(samples, shuffle_seed=problem.seed)
     watch = _Watch(balancer.loop)
     distribute(user.model, balancer)
     return _fit(
@@ -136,6 +145,20 @@ def unit_roundoff(model: keras.Model) -> float:
     return 2.0**-8 if "bfloat16" in types else 2.0**-11 if "float16" in types else 0.0
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it no warnings are shown: what they suspect is looked at here."""
+    logger = logging.getLogger("hvd_dbs")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def _train_once(
     user: UserModel, problem: ModelProblem, samples: Any, permutation: int
 ) -> ModelTraining:
@@ -162,7 +185,8 @@ def _fit(user: UserModel, dataset: tf.data.Dataset, watch: _Watch, **options: An
     build_for(model, dataset)
     start, seeds = values_of(model), seed_states(model)
     options["callbacks"] = options.get("callbacks") or [watch]
-    history = model.fit(dataset, verbose=0, shuffle=False, **options).history
+    with quiet():
+        history = model.fit(dataset, verbose=0, shuffle=False, **options).history
     weights = values_of(model)
     now = seed_states(model)
     return ModelTraining(

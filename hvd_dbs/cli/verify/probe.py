@@ -20,6 +20,7 @@ from hvd_dbs.cli.verify.model_training import (
     build_for,
     callbacks,
     distribute,
+    quiet,
     set_weights,
     values_of,
 )
@@ -34,11 +35,13 @@ class Look:
 
     Attributes:
         layers: Places in `layer_names` and outputs, in the order in which the calls ended.
+        names: All layers, by place.
         losses: What the model's `compute_loss` returned.
         gradients: What optimizers were given, one flat array.
     """
 
     layers: list[tuple[int, Arrays]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     gradients: list[NDArray[np.float64]] = field(default_factory=list)
 
@@ -129,7 +132,7 @@ def first_difference(
         tolerance: Difference as a part of the largest output that rounding may explain.
 
     Returns:
-        The place of that call in `Look.layers`; None if there is none, or the two cannot be compared.
+        The place of that call in `Look.layers`; None: there is none, or nothing can be compared.
     """
     if [place for place, _ in whole.layers] != [place for place, _ in part.layers]:
         return None
@@ -154,7 +157,7 @@ def _look(user: UserModel, dataset: tf.data.Dataset, **options: Any) -> Look:
     model.steps_per_execution = 1
     if user.map is not None:
         dataset = dataset.map(user.map)
-    with _replaced(*_watched(model, look)):
+    with _replaced(*_watched(model, look)), quiet():
         model.fit(
             dataset, verbose=0, shuffle=False, class_weight=user.class_weight, epochs=1, **options
         )
@@ -202,6 +205,7 @@ def _watched(model: keras.Model, look: Look) -> list[Replacement]:
             look.losses.append(float(loss))
         return loss
 
+    look.names = layer_names(model)
     layers = list(enumerate(model._flatten_layers(include_self=False)))
     found = [(layer, "call", with_output(place, layer)) for place, layer in layers]
     found += [(one, "apply", with_gradients(one)) for one in optimizers_of(model).values()]

@@ -26,6 +26,7 @@ from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.tensorflow import Sum, allreduce
 
 _TOLERANCE = 1e-3
+_ROUNDING = 2e-5
 
 
 def check_step(
@@ -59,12 +60,17 @@ def check_step(
     plain = _agreed(collective, lambda: look_alone(build(function, seed), take(batch, rows), start))
     if plain is None:
         return None
-    tolerance = max(_TOLERANCE, 20 * unit_roundoff(user.model))
+    roundoff = unit_roundoff(user.model)
+    tolerance = max(_TOLERANCE, 20 * roundoff)
     changed = first_difference(whole, part, rows, tolerance)
     calls = gather(collective, len(whole.layers) if changed is None else changed)
-    layers, call = layer_names(user.model), min(calls)
-    name = layers[whole.layers[call][0]] if call < len(whole.layers) else None
-    return _step(collective, whole, part, plain, sizes, name)
+    name, call = None, min(calls)
+    if call < len(whole.layers):
+        place = whole.layers[call][0]
+        known = layer_names(user.model)
+        # Layers that are made while a model is built change their places.
+        name = (known if _kinds(known) == _kinds(whole.names) else whole.names)[place]
+    return _step(collective, whole, part, plain, sizes, name, roundoff)
 
 
 def facts_of(user: UserModel, drawn: Sequence[str], batch_means: Sequence[str]) -> Model:
@@ -103,6 +109,7 @@ def _step(
     plain: Look,
     batch_sizes: Sequence[int],
     changed_layer: str | None,
+    roundoff: float,
 ) -> Step:
     """Puts the looks of all ranks together. Collective."""
     row = [part.loss, plain.loss, part.gradient.size, plain.gradient.size]
@@ -119,9 +126,14 @@ def _step(
         mean_loss=sum(n * loss for n, loss in zip(batch_sizes, losses, strict=True)) / total,
         part_losses=plain_losses,
         batch_sizes=batch_sizes,
+        rounding=max(_ROUNDING, 4 * roundoff),
         gradient=mean,
         sum_gradient=summed,
     )
+
+
+def _kinds(names: Sequence[str]) -> list[str]:
+    return [name.partition(" ")[2] for name in names]
 
 
 def _agreed(collective: Collective, look: Callable[[], Look]) -> Look | None:
