@@ -73,7 +73,12 @@ class Training:
         gradient = tf.zeros([1])
         ready = self._clock.ready([gradient])
         travelling = [gradient, self._clock.told()]
-        reduced, told = weighted_allreduce(travelling, self._batch_size, name="benchmark.step")
+        reduced, told = weighted_allreduce(
+            travelling,
+            self._batch_size,
+            total_weight=sum(self._batch_sizes),
+            name="benchmark.step",
+        )
         self._clock.back(ready, [reduced], tf.constant(self._batch_size))
         self._clock.hear(told)
 
@@ -190,7 +195,7 @@ def _reduction(with_news: bool) -> Callable[..., tf.Tensor]:
         ready = clock.ready(gradients)
         told = [clock.told()] if with_news else []
         name = f"benchmark.news.{with_news}"
-        means = weighted_allreduce([*gradients, *told], 1.0, name=name)
+        means = weighted_allreduce([*gradients, *told], 1.0, total_weight=hvd.size(), name=name)
         clock.back(ready, means[: len(gradients)], tf.constant(1))
         for mean in means[len(gradients) :]:
             clock.hear(mean)

@@ -42,9 +42,10 @@ from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
 from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.cluster.rendezvous import init
-from hvd_dbs.keras import callbacks, elastic
+from hvd_dbs.keras import callbacks, elastic, layers
 from hvd_dbs.keras.global_batch import global_batch
 from hvd_dbs.keras.optimizer import DistributedOptimizer, load_model
+from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "gloo_enabled",
     "init",
     "is_initialized",
+    "layers",
     "load_model",
     "local_rank",
     "local_size",
@@ -88,6 +90,7 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "split_random_seeds",
     "start_timeline",
     "stop_timeline",
     "strategies",

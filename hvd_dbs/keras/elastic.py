@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.tensorflow.elastic import TensorFlowKerasState, run
 from hvd_dbs.tensorflow.elastic_state import ElasticState
 
@@ -33,6 +34,14 @@ class KerasState(TensorFlowKerasState):
 
     def __init__(self, model: keras.Model, optimizer: Any = None, **attributes: Any) -> None:
         super().__init__(model, optimizer, **attributes)
+
+    def sync(self) -> None:
+        """Gives all ranks the latest commit of any, and random streams of their own. Collective.
+
+        Streams go on from those of rank 0; a step that is done again draws other numbers.
+        """
+        super().sync()
+        split_random_seeds(self.model)
 
 
 class CommitStateCallback(keras.callbacks.Callback):

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.keras.batch_statistics import of_padding_samples
 from hvd_dbs.keras.global_losses import global_losses
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, within
 
@@ -22,6 +23,7 @@ _PLAIN, _BALANCER = "_hvd_dbs_plain_step", "_hvd_dbs_balancer"
 
 _OWN_LOSS = "a loss that train_step computes itself"
 _ADDED_LOSS = "a loss of add_loss"
+_COMPARED_SAMPLES = "the circle loss, which compares the samples of a local batch with each other"
 
 
 @contextmanager
@@ -122,8 +124,10 @@ def _activity_losses(model: keras.Model) -> list[tf.Tensor]:
 def _warn(model: keras.Model, batch: GlobalBatch) -> None:
     """Names the losses that are taken as means over samples without being known to be."""
     opaque = list(dict.fromkeys(batch.losses.opaque))
-    if not batch.losses.known and not opaque and not tf.executing_eagerly():
+    if not batch.losses.known and not opaque:
         opaque = [_OWN_LOSS]
+    if any(_compares_samples(one.loss) for one in _compiled_losses(model)):
+        opaque.append(_COMPARED_SAMPLES)
     if opaque and hvd.rank() == 0:
         _LOGGER.warning(
             "fit trains %s on %s. It is weighted by samples, which is right for a mean over "
@@ -133,6 +137,16 @@ def _warn(model: keras.Model, batch: GlobalBatch) -> None:
             model.name,
             " and on ".join(opaque),
         )
+
+
+def _compiled_losses(model: keras.Model) -> list[Any]:
+    return getattr(model._compile_loss, "_flat_losses", None) or []
+
+
+def _compares_samples(loss: Any) -> bool:
+    """Whether a loss of Keras has a value for each sample that depends on the others."""
+    circle = keras.losses.circle
+    return isinstance(loss, keras.losses.Circle) or getattr(loss, "fn", None) is circle
 
 
 class _Untouched:
@@ -148,8 +162,7 @@ class _Untouched:
     def __init__(self, model: keras.Model) -> None:
         self._values: list[tuple[tf.Variable, tf.Tensor]] = []
         if model.steps_per_execution > 1:
-            variables = model.non_trainable_variables + model.metrics_variables
-            self._values = [(v.value, tf.identity(v.value)) for v in variables]
+            self._values = [(v, tf.identity(v)) for v in of_padding_samples(model)]
 
     def restore_without_samples(self, batch: GlobalBatch) -> None:
         """Takes back what padding samples have changed; in the graph."""

@@ -15,9 +15,9 @@ from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch
 _LOSS, _METRIC = "reduce_weighted_values", "reduce_to_samplewise_values"
 ONE_NUMBER = "a loss function that returns one number for the whole batch"
 _NOT_PER_SAMPLE = (
-    "The number of values of a loss is no multiple of this rank's samples, by which gradients are "
-    "weighted. Give the loss a mask or sample weights instead of leaving values out, or make it "
-    "with hvd.global_mean(values, weights). Values and samples:"
+    "The number of values of a loss is no multiple of the samples by which gradients of this rank "
+    "are weighted. Give the loss a mask or sample weights instead of leaving values out, or make "
+    "it with hvd.global_mean(values, weights). Values and samples:"
 )
 
 
@@ -105,7 +105,9 @@ def _of_samples(batch: GlobalBatch, loss: tf.Tensor, values: tf.Tensor) -> tf.Te
         num_samples = tf.cast(batch.weight, tf.int64)
         num_values = tf.shape(values, tf.int64)[0]
         is_multiple = num_values % tf.maximum(num_samples, 1) == 0
-        check = tf.debugging.Assert(is_multiple, [_NOT_PER_SAMPLE, num_values, num_samples])
+        check = tf.raw_ops.Assert(
+            condition=is_multiple, data=[_NOT_PER_SAMPLE, num_values, num_samples]
+        )
     with tf.control_dependencies([] if check is None else [check]):
         return tf.identity(loss)
 

@@ -23,31 +23,25 @@ same memory again in each step (from 32 MiB on it asks for new pages, at the pri
 def weighted_means(
     library: NativeLibrary,
     tensors: Sequence[tf.Tensor],
-    weight: tf.Tensor,
-    expected_total: tf.Tensor,
+    factor: tf.Tensor,
     *,
     bucket_bytes: int,
     compression: Any,
     process_set: hvd.ProcessSet,
     name: str,
-) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-    """The weighted means of dense tensors, and the summed weight (float64) where it was needed.
+) -> list[tf.Tensor]:
+    """The weighted means of dense tensors.
 
     Args:
         library: The native library.
         tensors: Floating-point tensors, the same on all ranks.
-        weight: What this rank's tensors count for, float32.
-        expected_total: What the weights are expected to add up to, float32. Where they do, what
-            comes back needs no more work.
+        factor: This rank's share of the weights of all ranks, float64, on the CPU.
         bucket_bytes: Where a bucket is closed; a tensor is never split.
         compression: Horovod's `Compression.none` or `Compression.fp16`.
         process_set: The ranks that take part.
         name: Beginning of Horovod's names for the operations.
     """
     wires = [_wire(tensor.dtype, compression) for tensor in tensors]
-    total: tf.Tensor | None = None
-    if tf.float16 in wires:
-        total = summed_weight(weight, process_set, name)
     order = _order_of_appearance(tensors)
     plan = plan_buckets(
         [_size_in_bucket(tensors[i].shape, wires[i]) for i in order],
@@ -58,16 +52,8 @@ def weighted_means(
     sums: list[tf.Tensor] = []
     for number, positions in enumerate(plan):
         members = [order[position] for position in positions]
-        wire = wires[members[0]]
         parts = [tensors[i] for i in members]
-        has_slot = wire != tf.float16
-        bucket = library.ops.hvd_dbs_pack(
-            tensors=parts,
-            weight=weight,
-            expected_total=expected_total,
-            Wire=wire,
-            with_weight=has_slot,
-        )
+        bucket = library.ops.hvd_dbs_pack(tensors=parts, factor=factor, Wire=wires[members[0]])
         with tf.control_dependencies(_fusible_with(bucket, sums)):
             summed = hvd.allreduce(
                 bucket,
@@ -82,8 +68,6 @@ def weighted_means(
         all_known = all(shape.is_fully_defined() for shape in shapes)
         unpacked = library.ops.hvd_dbs_unpack(
             bucket=summed,
-            total=[] if has_slot else [tf.cast(total, tf.float32)],
-            expected_total=expected_total,
             dynamic_shapes=[] if all_known else [tf.shape(part, tf.int64) for part in parts],
             N=len(parts),
             T=parts[0].dtype,
@@ -91,7 +75,7 @@ def weighted_means(
         )
         for i, value in zip(members, unpacked, strict=True):
             means[i] = value
-    return means, total
+    return means
 
 
 def _size_in_bucket(shape: tf.TensorShape, wire: tf.DType) -> int:
@@ -117,14 +101,6 @@ def _fusible_with(bucket: tf.Tensor, earlier: Sequence[tf.Tensor]) -> list[tf.Te
 def _num_bytes(tensor: tf.Tensor) -> int | None:
     num_elements = tensor.shape.num_elements()
     return None if num_elements is None else num_elements * tensor.dtype.size
-
-
-def summed_weight(weight: tf.Tensor, process_set: hvd.ProcessSet, name: str) -> tf.Tensor:
-    """The sum of all ranks' weights, float64, where no bucket carries it."""
-    # In a type of its own, so that Horovod does not copy it and a bucket into one.
-    return hvd.allreduce(
-        tf.cast(weight, tf.float64), op=hvd.Sum, process_set=process_set, name=f"{name}.weight"
-    )
 
 
 def plan_buckets(

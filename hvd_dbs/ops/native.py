@@ -23,7 +23,11 @@ import hvd_dbs
 _LOGGER = logging.getLogger(__name__)
 
 _LIBRARY = Path(__file__).parent / "_native" / "libhvd_dbs_native.so"
-_IDENTITY = re.compile(rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=(\S*);")
+_IDENTITY = re.compile(
+    rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=([^\s;]*)(?: interface=(\d+))?;"
+)
+# As in cc/ops/identity.cc. An editable install can meet a library from before the last update.
+_INTERFACE = "2"
 _MODES = ("auto", "1", "0")
 
 
@@ -74,13 +78,15 @@ def misfit(identity: Sequence[str], package: str, tensorflow: str) -> str:
     """Why a library does not fit; an empty text if it does.
 
     Args:
-        identity: Versions of hvd_dbs and of TensorFlow that the library was built from.
+        identity: Versions of hvd_dbs and of TensorFlow that the library was built from, and the
+            number of the interface of its operations and functions.
         package: Version of hvd_dbs.
         tensorflow: Version of TensorFlow.
     """
     rebuild = "Build it again: pip install --no-build-isolation --force-reinstall --no-deps hvd_dbs"
+    names = ("hvd_dbs", "TensorFlow", "native interface")
     for name, built, running in zip(
-        ("hvd_dbs", "TensorFlow"), identity, (package, tensorflow), strict=False
+        names, identity, (package, tensorflow, _INTERFACE), strict=True
     ):
         if built != running:
             return f"it was built from {name} {built} and this is {name} {running}. {rebuild}"
@@ -95,8 +101,9 @@ def _load(path: Path) -> tuple[NativeLibrary | None, str]:
     found = _IDENTITY.search(path.read_bytes())
     if found is None:
         return None, f"{path} does not say what it was built for."
-    package, tensorflow, cuda = (part.decode() for part in found.groups())
-    reason = misfit((package, tensorflow), hvd_dbs.__version__, tf.__version__)
+    # Libraries without a number are older than it.
+    package, tensorflow, cuda, interface = (part.decode() for part in found.groups(b"1"))
+    reason = misfit((package, tensorflow, interface), hvd_dbs.__version__, tf.__version__)
     if reason:
         return None, reason
     try:

@@ -11,33 +11,27 @@ import tensorflow as tf
 
 def weighted_means(
     tensors: Sequence[tf.Tensor],
-    weight: tf.Tensor,
-    expected_total: tf.Tensor,
+    factor: tf.Tensor,
     *,
     compression: Any,
     process_set: hvd.ProcessSet,
     name: str,
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """The weighted means of dense tensors, and the summed weight in float64.
+) -> list[tf.Tensor]:
+    """The weighted means of dense tensors.
 
     Args:
         tensors: Floating-point tensors, the same on all ranks.
-        weight: What this rank's tensors count for, float32.
-        expected_total: What the weights are expected to add up to, float32; keeps products in
-            range, the result does not depend on it.
+        factor: This rank's share of the weights of all ranks, float64.
         compression: Horovod's compression for the way over the network.
         process_set: The ranks that take part.
         name: Horovod's name for the operation.
     """
-    packed = [scaled(tensor, weight, expected_total) for tensor in tensors]
-    compressed = [compression.compress(tensor) for tensor in packed]
-    travelling = [tf.cast(weight, tf.float64), *(tensor for tensor, _ in compressed)]
-    total, *summed = _grouped_sums(travelling, process_set, name)
-    means = [
-        mean(compression.decompress(of_all, context), total, expected_total, tensor.dtype)
+    compressed = [compression.compress(scaled(tensor, factor)) for tensor in tensors]
+    summed = _grouped_sums([tensor for tensor, _ in compressed], process_set, name)
+    return [
+        tf.cast(compression.decompress(of_all, context), tensor.dtype)
         for tensor, (_, context), of_all in zip(tensors, compressed, summed, strict=True)
     ]
-    return means, total
 
 
 def _grouped_sums(
@@ -58,16 +52,8 @@ def _grouped_sums(
     return sums
 
 
-def scaled(tensor: tf.Tensor, weight: tf.Tensor, expected_total: tf.Tensor) -> tf.Tensor:
-    """What a rank contributes: exact zeros for weight 0, whatever the tensor holds."""
+def scaled(tensor: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """What a rank contributes: exact zeros for factor 0, whatever the tensor holds."""
     wide = tf.cast(tensor, tf.float32) if tensor.dtype.size < tf.float32.size else tensor
-    factor = tf.cast(weight, tf.float64) / tf.cast(expected_total, tf.float64)
-    return tf.where(weight > 0, wide * tf.cast(factor, wide.dtype), tf.zeros_like(wide))
-
-
-def mean(
-    summed: tf.Tensor, total: tf.Tensor, expected_total: tf.Tensor, dtype: tf.DType
-) -> tf.Tensor:
-    """The mean of what all ranks contributed; 0 if nobody had a weight (`total`, float64)."""
-    factor = tf.math.divide_no_nan(tf.cast(expected_total, tf.float64), total)
-    return tf.cast(summed * tf.cast(factor, summed.dtype), dtype)
+    factor = tf.cast(factor, wide.dtype)
+    return tf.where(factor == 0, tf.zeros_like(wide), wide * factor)

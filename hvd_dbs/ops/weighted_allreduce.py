@@ -20,7 +20,7 @@ def weighted_allreduce(
     tensors: Tensors,
     weight: tf.Tensor | float,
     *,
-    expected_total: tf.Tensor | float = 1.0,
+    total_weight: tf.Tensor | float | None = None,
     bucket_bytes: int = buckets.DEFAULT_BUCKET_BYTES,
     compression: Any = hvd.Compression.none,
     process_set: hvd.ProcessSet = hvd.global_process_set,
@@ -35,13 +35,14 @@ def weighted_allreduce(
         tensors: Tensors of any shapes and floating-point types, the same on all ranks;
             IndexedSlices, whose rows may differ, and None stay what they are.
         weight: What this rank's tensors count for: a number, not negative, or a scalar tensor.
-            The value of a tensor is not looked at, which would cost time in each step. NaN or
-            infinity in it make NaN of the results of all ranks, and a negative value numbers
-            that mean nothing, without an error.
-        expected_total: What the weights of all ranks are expected to add up to, positive, the
-            same on all ranks. The result does not depend on it, but it is computed with
-            `weight / expected_total`: near the truth no product leaves the range of its type,
-            and where it is exact a pass over the tensors is saved.
+            The value of a tensor is not checked, which would cost time in each step: if it is
+            NaN the results of all ranks are NaN, if it is infinite they are NaN or infinite, and
+            a negative value counts as 0.
+        total_weight: The sum of the weights of all ranks, where it is known: the same number on
+            all ranks, 0 if all weights are 0. It is not checked: a wrong total scales the result.
+            None on all ranks: the ranks add up their weights, with one small allreduce before the
+            tensors are sent. In a graph it depends on the weight alone, so it can take place
+            while gradients are still being computed.
         bucket_bytes: Tensors travel in flat buckets of about this size, in the order in which
             they appear; the same on all ranks.
         compression: Horovod's compression for the way over the network.
@@ -67,7 +68,7 @@ def weighted_allreduce(
     result = [_checked(tensor) for tensor in tensors]
     with tf.device("CPU"):  # Where the native library reads it, without waiting for a GPU.
         weight = _scalar("weight", weight)
-        expected_total = _scalar("expected_total", expected_total)
+        total = None if total_weight is None else _scalar("total_weight", total_weight)
     sparse = {i: t for i, t in enumerate(result) if isinstance(t, tf.IndexedSlices)}
     # What has no elements has nothing to send.
     dense = {
@@ -75,28 +76,42 @@ def weighted_allreduce(
         for i, tensor in enumerate(result)
         if isinstance(tensor, tf.Tensor) and tensor.shape.num_elements() != 0
     }
-    total: tf.Tensor | None = None
+    if not sparse and not dense:
+        return result
+    factor = _factor(weight, total, process_set, name)
     if dense:
         options = {"compression": compression, "process_set": process_set, "name": name}
         library = _library(compression, process_set)
         chosen = list(dense.values())
         if library is None:
-            means, total = twin.weighted_means(chosen, weight, expected_total, **options)
+            means = twin.weighted_means(chosen, factor, **options)
         else:
-            means, total = buckets.weighted_means(
-                library, chosen, weight, expected_total, bucket_bytes=bucket_bytes, **options
+            means = buckets.weighted_means(
+                library, chosen, factor, bucket_bytes=bucket_bytes, **options
             )
         for i, value in zip(dense, means, strict=True):
             result[i] = value
-    if sparse and total is None:
-        total = buckets.summed_weight(weight, process_set, name)
     for i, slices in sparse.items():
-        result[i] = _sparse_mean(slices, weight, expected_total, total, process_set, f"{name}.{i}")
+        result[i] = _sparse_mean(slices, factor, process_set, f"{name}.{i}")
     return result
 
 
+def _factor(
+    weight: tf.Tensor, total: tf.Tensor | None, process_set: hvd.ProcessSet, name: str
+) -> tf.Tensor:
+    """What this rank's tensors are multiplied by: its share of the weights of all ranks."""
+    with tf.device("CPU"):
+        zero = tf.zeros_like(weight)
+        weight = tf.where(weight < 0, zero, weight)  # NaN stays, and must reach the results.
+        if total is None:
+            total = hvd.allreduce(
+                weight, op=hvd.Sum, process_set=process_set, name=f"{name}.weight"
+            )
+        return tf.where(tf.equal(weight, 0), zero, weight / total)  # Also where the total is 0.
+
+
 def _scalar(name: str, given: Any) -> tf.Tensor:
-    """A weight as a float32 tensor; what is wrong with a number is known here and now."""
+    """A weight as a float64 tensor; what is wrong with a number is known here and now."""
     if isinstance(given, np.ndarray) and given.ndim == 0:
         given = given[()]
     if isinstance(given, numbers.Real) and not 0 <= float(given) < math.inf:
@@ -104,6 +119,8 @@ def _scalar(name: str, given: Any) -> tf.Tensor:
             f"{name}={given} must be a finite number that is not negative: samples, or valid "
             f"elements, that tensors are a mean over; a rank without any has weight=0."
         )
+    if isinstance(given, numbers.Real):  # Which TensorFlow by itself would round to float32.
+        return tf.constant(float(given), tf.float64)
     try:
         tensor = tf.convert_to_tensor(given)
     except (ValueError, TypeError) as error:
@@ -119,7 +136,7 @@ def _scalar(name: str, given: Any) -> tf.Tensor:
             f"{name} is of shape {tuple(tensor.shape)}; expected a scalar, one for all tensors of "
             f"this rank. Sum it up, or call weighted_allreduce for each."
         )
-    return tf.cast(tensor, tf.float32)
+    return tf.cast(tensor, tf.float64)
 
 
 def _library(compression: Any, process_set: hvd.ProcessSet) -> native.NativeLibrary | None:
@@ -129,22 +146,14 @@ def _library(compression: Any, process_set: hvd.ProcessSet) -> native.NativeLibr
 
 
 def _sparse_mean(
-    slices: tf.IndexedSlices,
-    weight: tf.Tensor,
-    expected_total: tf.Tensor,
-    total: tf.Tensor,
-    process_set: hvd.ProcessSet,
-    name: str,
+    slices: tf.IndexedSlices, factor: tf.Tensor, process_set: hvd.ProcessSet, name: str
 ) -> tf.IndexedSlices:
     values = hvd.allgather(
-        twin.scaled(slices.values, weight, expected_total),
-        process_set=process_set,
-        name=f"{name}.values",
+        twin.scaled(slices.values, factor), process_set=process_set, name=f"{name}.values"
     )
     indices = hvd.allgather(slices.indices, process_set=process_set, name=f"{name}.rows")
-    return tf.IndexedSlices(
-        twin.mean(values, total, expected_total, slices.values.dtype), indices, slices.dense_shape
-    )
+    values = tf.cast(values, slices.values.dtype)
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 
 def _checked(tensor: Any) -> tf.Tensor | tf.IndexedSlices | None:

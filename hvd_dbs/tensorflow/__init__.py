@@ -3,6 +3,9 @@
 Use it in place of `horovod.tensorflow`: every public name of that is here and means the same.
 """
 
+from importlib import import_module
+from typing import Any
+
 from horovod.tensorflow import (
     Adasum,
     Average,
@@ -14,7 +17,6 @@ from horovod.tensorflow import (
     ProcessSet,
     Product,
     Sum,
-    SyncBatchNormalization,
     add_process_set,
     allgather,
     allgather_object,
@@ -148,3 +150,14 @@ __all__ = [
     "vars_to_refs",
     "weighted_allreduce",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Horovod's layer cannot be made with Keras 3; in its place stands the one for Keras 3."""
+    if name == "SyncBatchNormalization":  # Only now: nothing else here needs Keras.
+        return import_module("hvd_dbs.keras.layers").SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

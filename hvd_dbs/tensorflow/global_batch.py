@@ -14,6 +14,7 @@ import tensorflow as tf
 from hvd_dbs.tensorflow.dependence import depends_on_samples
 
 _NAME = "hvd_dbs.global_batch"
+_SCOPE = "hvd_dbs/"  # Ends with a slash: inside of no other scope.
 
 
 @dataclass
@@ -35,7 +36,7 @@ class StepLosses:
 
     def check(self, loss: tf.Tensor, what: str) -> None:
         """Notes a loss that depends on samples, except through losses of the global batch."""
-        if depends_on_samples(loss, self.known):
+        if depends_on_samples(loss, self.known) is not False:
             self.opaque.append(what)
 
 
@@ -129,7 +130,10 @@ class GlobalBatch:
         return tf.where(self.weight > 0, tensor, tf.zeros_like(tensor))
 
     def _allreduce(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        return hvd.allreduce(tensor, op=hvd.Sum, process_set=self._process_set, name=name)
+        # Horovod matches tensors by the names of operations. In the scope of a layer that would be
+        # the layer's, which Keras numbers in each process.
+        with tf.name_scope(_SCOPE):
+            return hvd.allreduce(tensor, op=hvd.Sum, process_set=self._process_set, name=name)
 
     def _next_name(self) -> str:
         """Names are by order, so that ranks agree on them however many models each has made."""

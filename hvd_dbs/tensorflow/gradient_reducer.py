@@ -68,11 +68,11 @@ class GradientReducer:
         return reduced
 
     def reduce(
-        self, gradients: Tensors, weight: tf.Tensor | float, expected_total: tf.Tensor | float
+        self, gradients: Tensors, weight: tf.Tensor | float, total_weight: tf.Tensor | float | None
     ) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients; see `weighted_allreduce` and `reduce_rows`."""
         reduce = partial(
-            weighted_allreduce, weight=weight, expected_total=expected_total, **self._options
+            weighted_allreduce, weight=weight, total_weight=total_weight, **self._options
         )
         return reduce_rows(self._as_sent(gradients), self._options["process_set"].size(), reduce)
 

@@ -25,7 +25,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
         *horovod_arguments: Horovod's arguments in its order; only without a weight.
         weight: What this rank's gradients count for, not negative: the samples, or valid elements,
             over which its loss is a mean. None: Horovod's own tape, equal weights.
-        **options: With a weight: `expected_total` (see `weighted_allreduce`), `compression`,
+        **options: With a weight: `total_weight` (see `weighted_allreduce`), `compression`,
             `sparse_as_dense`, `process_set`. Without: Horovod's options.
 
     Returns:
@@ -79,14 +79,14 @@ class WeightedGradientTape:
         tape: tf.GradientTape,
         weight: tf.Tensor | float,
         *,
-        expected_total: tf.Tensor | float = 1.0,
+        total_weight: tf.Tensor | float | None = None,
         compression: Any = hvd.Compression.none,
         sparse_as_dense: bool = False,
         process_set: hvd.ProcessSet = hvd.global_process_set,
     ) -> None:
         self._tape = tape
         self._weight = weight
-        self._expected_total = expected_total
+        self._total_weight = total_weight
         self._reducer = GradientReducer(
             compression=compression, sparse_as_dense=sparse_as_dense, process_set=process_set
         )
@@ -110,5 +110,5 @@ class WeightedGradientTape:
         """The weighted means of `tf.GradientTape.gradient`, in the structure of `sources`."""
         gradients = self._tape.gradient(target, sources, *arguments, **options)
         flat = tf.nest.flatten(gradients)  # IndexedSlices and None are leaves of it.
-        reduced = self._reducer.reduce(flat, self._weight, self._expected_total)
+        reduced = self._reducer.reduce(flat, self._weight, self._total_weight)
         return tf.nest.pack_sequence_as(gradients, reduced)

@@ -65,8 +65,8 @@ def check_all_types_and_shapes_equal_the_twin_and_float64():
     for dtype in DTYPES:
         tensors = [_random(shape, dtype, i) for i, shape in enumerate(SHAPES)]
         weight = 3.0 + hvd.rank()
-        for expected_total in (1.0, float(sum(3 + rank for rank in range(hvd.size())))):
-            ours, twins = _both(tensors, weight, expected_total=expected_total)
+        for total in (None, sum(3 + rank for rank in range(hvd.size()))):
+            ours, twins = _both(tensors, weight, total_weight=total)
             for tensor, one, other in zip(tensors, ours, twins, strict=True):
                 assert one.dtype == dtype
                 assert one.shape == tensor.shape
@@ -78,11 +78,10 @@ def check_all_types_and_shapes_equal_the_twin_and_float64():
 def check_weights_zero_tiny_and_huge():
     tensors = [_random((33,), dtype, 5) for dtype in DTYPES]
     for weights in ((0.0, 1.0, 2.0), (1e-30, 2e-30, 5e-30), (1e30, 3e30, 2e30), (0.0, 0.0, 0.0)):
-        # Weights are float32.
-        weight = float(np.float32(weights[hvd.rank()] if hvd.size() > 1 else weights[1]))
-        total = float(hvd.allreduce(tf.constant(weight), op=hvd.Sum, name="total"))
-        for expected_total in (total, 2 * total) if total > 0 else (1.0,):
-            ours, twins = _both(tensors, weight, expected_total=expected_total)
+        weight = weights[hvd.rank()] if hvd.size() > 1 else weights[1]
+        of_all = weights[: hvd.size()] if hvd.size() > 1 else [weight]
+        for total in (None, sum(of_all)):
+            ours, twins = _both(tensors, weight, total_weight=total)
             for tensor, one, other in zip(tensors, ours, twins, strict=True):
                 expected = _expected(tensor, weight)
                 _assert_near(one, expected, tensor.dtype)
@@ -91,18 +90,23 @@ def check_weights_zero_tiny_and_huge():
 
 def check_nan_of_a_rank_without_weight_does_no_harm():
     last = hvd.size() - 1
-    weight = 0.0 if hvd.rank() == last and last > 0 else 2.0
-    for dtype in DTYPES:
+    has_none = hvd.rank() == last and last > 0
+    for dtype, nothing in ((dtype, nothing) for dtype in DTYPES for nothing in (0.0, -3.0)):
         good = _random((50,), dtype, 1)
         bad = tf.cast(tf.constant([np.nan, np.inf, -np.inf, 1.0, np.nan] * 10), dtype)
         rows = tf.constant([0, 1, 0, 1, 0], tf.int64)
-        mine = bad if weight == 0 else good
+        mine = bad if has_none else good
+        expected = _expected(mine, 0.0 if has_none else 2.0)
         tensors = [mine, tf.IndexedSlices(tf.reshape(mine, [5, 10]), rows, (2, 10))]
-        ours, twins = _both(tensors, weight)
-        for one, other in zip(ours, twins, strict=True):
-            dense, of_twin = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
-            assert np.isfinite(tf.cast(dense, tf.float64).numpy()).all()
-            _assert_near(dense, tf.cast(of_twin, tf.float64), dtype)
+        for total in (None, 2.0 * max(last, 1)):
+            # The value of a tensor is not checked: a negative one counts as 0.
+            weight = tf.constant(nothing if has_none else 2.0)
+            ours, twins = _both(tensors, weight, total_weight=total)
+            for one, other in zip(ours, twins, strict=True):
+                dense, of_twin = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
+                assert np.isfinite(tf.cast(dense, tf.float64).numpy()).all()
+                _assert_near(dense, tf.cast(of_twin, tf.float64), dtype)
+            _assert_near(ours[0], expected, dtype)
 
 
 def check_nan_of_a_rank_with_weight_is_seen_by_all():
@@ -119,7 +123,7 @@ def check_dense_sparse_and_missing_together():
     dense = _random((5, 4), tf.float64, 3)
     tensors = [None, tf.IndexedSlices(values, rows, (5, 4)), dense, None, _random((), tf.float16)]
     weight = 1.5 + hvd.rank()
-    ours, twins = _both(tensors, weight, expected_total=4.0)
+    ours, twins = _both(tensors, weight)
     assert ours[0] is None
     assert ours[3] is None
     assert isinstance(ours[1], tf.IndexedSlices)
@@ -127,8 +131,9 @@ def check_dense_sparse_and_missing_together():
     _assert_near(tf.convert_to_tensor(ours[1]), _expected(as_dense, weight), tf.float32)
     _assert_near(tf.convert_to_tensor(twins[1]), _expected(as_dense, weight), tf.float32)
     _assert_near(ours[2], _expected(dense, weight), tf.float64)
-    (only_sparse,) = weighted_allreduce([tensors[1]], weight)
-    _assert_near(tf.convert_to_tensor(only_sparse), _expected(as_dense, weight), tf.float32)
+    for total in (None, sum(1.5 + rank for rank in range(hvd.size()))):
+        (only_sparse,) = weighted_allreduce([tensors[1]], weight, total_weight=total)
+        _assert_near(tf.convert_to_tensor(only_sparse), _expected(as_dense, weight), tf.float32)
     assert weighted_allreduce([None], weight) == [None]
     (empty,) = weighted_allreduce([tf.zeros([0, 3])], weight)
     assert empty.shape == (0, 3)
@@ -144,7 +149,7 @@ def check_five_hundred_tensors_in_many_buckets_under_tf_function():
     def step(tensors: list[tf.Tensor], weight: tf.Tensor) -> list[tf.Tensor]:
         doubled = [tensor + tensor for tensor in reversed(tensors)][::-1]
         return weighted_allreduce(
-            doubled, weight, expected_total=total, bucket_bytes=2000, name="many"
+            doubled, weight, total_weight=total, bucket_bytes=2000, name="many"
         )
 
     for _ in range(3):  # The second and later ones reuse memory.
@@ -170,19 +175,27 @@ def check_shapes_that_are_only_known_later():
             if tensor.shape.num_elements():
                 _assert_near(result, _expected(tensor, 2.0 + hvd.rank()), tf.float32)
 
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def alone(matrix: tf.Tensor) -> list[tf.Tensor]:
+        return weighted_allreduce([matrix], 1.0, total_weight=hvd.size(), name="later.alone")
+
+    for size in (0, 4):  # A bucket without elements, too.
+        (mean,) = alone(tf.ones([size, 3]))
+        np.testing.assert_allclose(mean, np.ones([size, 3]), rtol=1e-6)
+
 
 def check_compression():
     tensors = [_random((1000,), dtype, i) for i, dtype in enumerate(DTYPES)]
     weight = 2.0 + hvd.rank()
-    total = sum(2.0 + rank for rank in range(hvd.size()))
-    options = {"compression": hvd.Compression.fp16, "expected_total": total}
-    ours, twins = _both(tensors, weight, **options)
-    for tensor, one, other in zip(tensors, ours, twins, strict=True):
-        assert one.dtype == tensor.dtype
-        # What travels is a half.
-        precision = tf.bfloat16 if tensor.dtype == tf.bfloat16 else tf.float16
-        _assert_near(one, _expected(tensor, weight), precision)
-        _assert_near(other, _expected(tensor, weight), precision)
+    for total in (None, sum(2.0 + rank for rank in range(hvd.size()))):
+        options = {"compression": hvd.Compression.fp16, "total_weight": total}
+        ours, twins = _both(tensors, weight, **options)
+        for tensor, one, other in zip(tensors, ours, twins, strict=True):
+            assert one.dtype == tensor.dtype
+            # What travels is a half.
+            precision = tf.bfloat16 if tensor.dtype == tf.bfloat16 else tf.float16
+            _assert_near(one, _expected(tensor, weight), precision)
+            _assert_near(other, _expected(tensor, weight), precision)
 
     class Other(hvd.compression.Compressor):
         compress = staticmethod(lambda tensor: (tensor, None))
@@ -220,7 +233,7 @@ def check_whole_numbers_are_refused():
 def check_weights_that_cannot_be_are_refused():
     one = [tf.ones(3)]
     for weight in (-1, -0.5, float("nan"), float("inf"), np.float32(-2), np.array(-1.0)):
-        for options in ({"weight": weight}, {"weight": 1.0, "expected_total": weight}):
+        for options in ({"weight": weight}, {"weight": 1.0, "total_weight": weight}):
             with pytest.raises(ValueError, match="must be a finite number that is not negative"):
                 weighted_allreduce(one, **options)
     with pytest.raises(ValueError, match="weight=-1 must"):
@@ -247,10 +260,48 @@ def check_weights_that_cannot_be_are_refused():
 
 
 def check_a_tensors_weight_of_nan_is_seen_by_all():
-    for value in (np.nan, np.inf):
-        weight = tf.constant(value if hvd.rank() == hvd.size() - 1 else 1.0)
-        for means in _both([tf.ones(3)], weight):
-            assert np.isnan(means[0]).all()
+    rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1], tf.int64), (2, 2))
+    for value, total in ((np.nan, None), (np.nan, 3.0), (np.inf, None)):
+        # Also where the others have no weight, and where what is multiplied is 0.
+        for others in (1.0, 0.0):
+            weight = tf.constant(value if hvd.rank() == hvd.size() - 1 else others)
+            for means in _both([tf.ones(3), tf.zeros(3), rows], weight, total_weight=total):
+                assert np.isnan(means[0]).all()
+                assert np.isnan(means[1]).all()
+                assert np.isnan(tf.convert_to_tensor(means[2])[1]).all()
+
+
+def check_what_a_wrong_total_does():
+    weight = 1.0 + hvd.rank()
+    total = 2.0 * sum(1.0 + rank for rank in range(hvd.size()))
+    for means in _both([tf.fill([3], 4.0)], weight, total_weight=total):
+        np.testing.assert_allclose(means[0], np.full(3, 2.0), rtol=1e-6)
+
+
+def check_a_weight_is_summed_only_where_the_total_is_not_known():
+    def summed(total: Any) -> list[str]:
+        @tf.function
+        def step(weight: tf.Tensor) -> list[Any]:
+            return weighted_allreduce([tf.ones(3), tf.ones(2)], weight, total_weight=total)
+
+        graph = step.get_concrete_function(tf.TensorSpec([])).graph
+        kinds = [operation.type for operation in graph.get_operations()]
+        return [kind for kind in kinds if kind == "HorovodAllreduce"]
+
+    assert len(summed(3.0)) == 1
+    assert len(summed(None)) == 2
+
+
+def check_whole_and_exact_weights():
+    # Beyond what float32 tells apart; the result would be 0 or 1 there.
+    weight = 2**24 + 1 if hvd.rank() == 0 else 2**24
+    for given in (weight, np.int64(weight), tf.constant(weight, tf.int64)):
+        (mean,) = weighted_allreduce(
+            [tf.constant([1.0 - 2.0 * (hvd.rank() % 2)], tf.float64)], given
+        )
+        _assert_near(
+            mean, _expected(tf.constant([1.0 - 2.0 * (hvd.rank() % 2)]), weight), tf.float64
+        )
 
 
 def check_a_rank_without_the_library_takes_all_to_the_twin():

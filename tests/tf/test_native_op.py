@@ -21,21 +21,13 @@ LIBRARY = native.loaded()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason=native.reason_for_absence())
 
 
-def pack(tensors, wire=tf.float32, weight=1.0, expected_total=1.0):
-    return LIBRARY.ops.hvd_dbs_pack(
-        tensors=tensors,
-        weight=weight,
-        expected_total=expected_total,
-        Wire=wire,
-        with_weight=wire != tf.float16,
-    )
+def pack(tensors, wire=tf.float32, factor=1.0):
+    return LIBRARY.ops.hvd_dbs_pack(tensors=tensors, factor=factor, Wire=wire)
 
 
-def unpack(bucket, like, total=(), expected_total=1.0, shapes=None, dynamic_shapes=()):
+def unpack(bucket, like, shapes=None, dynamic_shapes=()):
     return LIBRARY.ops.hvd_dbs_unpack(
         bucket=bucket,
-        total=list(total),
-        expected_total=expected_total,
         dynamic_shapes=list(dynamic_shapes),
         N=len(like),
         T=like[0].dtype,
@@ -44,18 +36,39 @@ def unpack(bucket, like, total=(), expected_total=1.0, shapes=None, dynamic_shap
 
 
 @needs_library
-@pytest.mark.parametrize("expected_total", [4.0, 1.0])
-def test_a_bucket_packed_and_unpacked_is_what_it_was(expected_total):
-    tensors = [tf.random.normal(shape) for shape in ((3, 5), (), (0, 2), (1000,))]
-    bucket = pack(tensors, weight=4.0, expected_total=expected_total)
-    assert bucket[0] == 4.0
-    for tensor, result in zip(
-        tensors, unpack(bucket, tensors, expected_total=expected_total), strict=True
-    ):
+@pytest.mark.parametrize(
+    ("dtype", "wire"),
+    [(tf.float32, tf.float32), (tf.float64, tf.float64), (tf.bfloat16, tf.float32)],
+)
+def test_a_bucket_packed_and_unpacked_is_the_product(dtype, wire):
+    shapes = ((3, 5), (), (0, 2), (1000,))
+    tensors = [tf.cast(tf.random.normal(shape), dtype) for shape in shapes]
+    bucket = pack(tensors, wire=wire, factor=0.25)
+    before = bucket.numpy().copy()
+    for tensor, result in zip(tensors, unpack(bucket, tensors), strict=True):
         assert result.shape == tensor.shape
-        np.testing.assert_allclose(result, tensor, rtol=1e-6)
-    # Nothing was scaled in memory that somebody else can see.
-    np.testing.assert_array_equal(bucket, pack(tensors, weight=4.0, expected_total=expected_total))
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result.numpy(), (tensor * tf.cast(0.25, dtype)).numpy())
+    np.testing.assert_array_equal(bucket, before)
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", [tf.float16, tf.float32, tf.float64])
+def test_tensors_of_the_buckets_type_stay_in_its_memory(dtype):
+    tensors = [tf.ones([100], dtype), tf.ones([0], dtype), tf.ones([3, 3], dtype)]
+    bucket = pack(tensors, wire=dtype)
+    memory = np.from_dlpack(bucket)
+    for result in unpack(bucket, tensors):
+        assert not result.shape.num_elements() or np.shares_memory(np.from_dlpack(result), memory)
+
+
+@needs_library
+def test_factor_0_makes_zeros_of_nan_and_factor_nan_makes_nan():
+    tensor = tf.constant([np.nan, np.inf, -np.inf, 1.0])
+    np.testing.assert_array_equal(pack([tensor], factor=0.0), np.zeros(16))
+    bucket = pack([tf.constant([0.0, 1.0])], factor=np.nan)
+    assert np.isnan(bucket[:2]).all()
+    np.testing.assert_array_equal(bucket[2:], np.zeros(14))  # Nothing but the tensors is scaled.
 
 
 @needs_library
@@ -66,22 +79,22 @@ def test_a_packed_bucket_stays_what_it_is_when_the_next_one_is_packed():
 
     first = step(tf.fill([100], 1.0))
     second = step(tf.fill([100], 2.0))
-    assert first[16] == 1.0
-    assert second[16] == 2.0
+    assert first[0] == 1.0
+    assert second[0] == 2.0
 
 
 @needs_library
 def test_the_bucket_of_known_shapes_has_a_known_length():
     @tf.function
     def step(known, unknown):
-        assert pack([known]).shape == (16 + 112,)
+        assert pack([known]).shape == (112,)
         assert pack([known], wire=tf.float16).shape == (128,)
         assert pack([known, unknown]).shape == (None,)
         return pack([known, unknown])
 
     specs = tf.TensorSpec([100]), tf.TensorSpec([None])
     bucket = step.get_concrete_function(*specs)(tf.ones([100]), tf.ones([17]))
-    assert bucket.shape == (16 + 112 + 32,)
+    assert bucket.shape == (112 + 32,)
 
 
 @needs_library
@@ -105,13 +118,16 @@ def test_operations_have_no_gradient_rather_than_a_wrong_one():
 @needs_library
 def test_the_library_says_what_it_was_built_for():
     found = native._IDENTITY.search(native._LIBRARY.read_bytes())
-    assert [part.decode() for part in found.groups()[:2]] == [hvd_dbs.__version__, tf.__version__]
+    package, tensorflow, _, interface = (part.decode() for part in found.groups())
+    assert (
+        native.misfit((package, tensorflow, interface), hvd_dbs.__version__, tf.__version__) == ""
+    )
+    assert (package, tensorflow) == (hvd_dbs.__version__, tf.__version__)
 
 
 def test_a_library_for_another_version_is_refused_with_the_way_out(tmp_path):
-    assert native.misfit(("1", "2"), "1", "2") == ""
     assert "TensorFlow 2.19.0 and this is TensorFlow 2.21.0" in native.misfit(
-        ("1", "2.19.0"), "1", "2.21.0"
+        ("1", "2.19.0", "1"), "1", "2.21.0"
     )
     old = tmp_path / "old.so"
     old.write_bytes(b"\x7fELF hvd_dbs-native version=0.0.1 tensorflow=2.21.0 cuda=no; rest")
@@ -120,12 +136,17 @@ def test_a_library_for_another_version_is_refused_with_the_way_out(tmp_path):
     assert "hvd_dbs 0.0.1" in reason
     assert "Build it again" in reason
     assert native._load(tmp_path / "none.so")[0] is None
-    broken = tmp_path / "broken.so"
-    identity = f"hvd_dbs-native version={hvd_dbs.__version__} tensorflow={tf.__version__} cuda=no;"
-    broken.write_bytes(identity.encode())
-    library, reason = native._load(broken)
-    assert library is None
-    assert "cannot be loaded" in reason
+    identity = f"hvd_dbs-native version={hvd_dbs.__version__} tensorflow={tf.__version__} cuda=no"
+    for text, expected in (
+        (f"{identity};", "native interface 1 and this is native interface"),
+        (f"{identity} interface=0;", "native interface 0 and this is native interface"),
+        (f"{identity} interface={native._INTERFACE};", "cannot be loaded"),
+    ):
+        library = tmp_path / f"{expected}.so"
+        library.write_bytes(text.encode())
+        loaded, reason = native._load(library)
+        assert loaded is None
+        assert expected in reason
 
 
 def test_an_unknown_mode_names_the_known_ones(monkeypatch):

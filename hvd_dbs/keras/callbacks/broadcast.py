@@ -13,6 +13,7 @@ from hvd_dbs.keras.initial_epoch import require_same_epoch
 from hvd_dbs.keras.local_variables import slots_of, variable_reference
 from hvd_dbs.keras.model_build import build_for_fit
 from hvd_dbs.keras.model_optimizers import optimizers_of, training_variables
+from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 
@@ -24,8 +25,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     A model that its first batch would build is built before. Where that cannot be, since the model
     has a `train_step` and no `call`, all ranks get what the first step has created after it, as in
-    stock Horovod. Seeds of random layers stay each rank's own, so that dropout differs between
-    ranks. Variables are matched by their place in model and optimizer, not by name.
+    stock Horovod. Variables are matched by their place in model and optimizer, not by name. Random
+    layers draw different numbers on each rank, by seeds that are made of those of `root_rank`; see
+    `split_random_seeds`.
 
     Args:
         root_rank: Whose weights everybody gets.
@@ -79,6 +81,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._broadcast()
         if not are_built:
             self._broadcast_after_first_step()
+        split_random_seeds(self.model, self.root_rank)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Checks that all ranks begin in the same epoch."""

@@ -16,9 +16,11 @@ from hvd_dbs.cluster.step_file import StepFile
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
+from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
 from hvd_dbs.keras.callback_order import require_averages, steering
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
+from hvd_dbs.keras.layers.sync_batch_normalization import synchronize_batch_normalization
 from hvd_dbs.keras.model_optimizers import balancer_of, optimizers_of
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.keras.xla import turn_off_xla
@@ -59,6 +61,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._has_stepped = False
         self._has_begun = False
         self._end_of_epoch = _EndOfEpoch()
+        self._statistics: BatchStatistics | None = None
 
     def set_model(self, model: keras.Model) -> None:
         """Takes part in the training steps of the model that `fit` is called of."""
@@ -76,6 +79,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         agreement.raise_together(self._balancer.collective, error)
         agreement.require_equal(self._balancer.collective, self._arguments())
         turn_off_xla(self.model)
+        synchronize_batch_normalization(self.model)
+        self._statistics = BatchStatistics(self.model, self._balancer.collective)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
         self._loop.begin_training(self.model.steps_per_execution)
@@ -91,6 +96,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             require_same_epoch(epochs[:, 0].tolist())
         self._loop.begin_epoch(epoch)
         self._num_steps = self._loop.position.num_steps_in_epoch
+        if self._statistics is not None:
+            self._statistics.begin_epoch()
+            self._check_plan(self._statistics)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Remembers metrics and statistics before a step in which this rank only fills in.
@@ -99,8 +107,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """
         is_last = batch == self._num_steps - 1
         if is_last and self._loop.samples_in_step(batch) == 0:
-            variables = self.model.non_trainable_variables + self.model.metrics_variables
-            self._before_filling = [(v.value, tf.identity(v.value)) for v in variables]
+            variables = of_padding_samples(self.model)
+            self._before_filling = [(v, tf.identity(v)) for v in variables]
         self._loop.begin_steps()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -115,6 +123,10 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._step_file.advance(batch + 1 - self._steps_seen)
             self._steps_seen = batch + 1
         self._loop.end_steps(batch + 1)
+        if self._statistics is not None:
+            self._check_plan(self._statistics)
+            if batch + 1 >= self._num_steps:  # Before a validation, and before anybody saves.
+                self._statistics.end_epoch(self._loop.samples_in_epoch)
         if (
             batch + 1 >= self._num_steps < self._loop.position.num_steps
             and not self.model.stop_training
@@ -142,6 +154,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """Lets all ranks decide on the plan of the next epoch."""
         if self.model.stop_training is self._end_of_epoch:
             self.model.stop_training = False
+        if self._statistics is not None:  # Where the epoch was stopped before its last step.
+            self._statistics.end_epoch(self._loop.samples_in_epoch)
         self._loop.end_epoch()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -149,6 +163,10 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self.params.pop(_IN_FIT, None)
         clear_initial_epoch(self.model, self._balancer)
         self._loop.end_training()
+
+    def _check_plan(self, statistics: BatchStatistics) -> None:
+        if self._balancer.rank == 0:
+            statistics.check_plan(self._loop.agreed_plan.batch_sizes)
 
     def _require_no_other(self) -> None:
         """One callback in a `fit` tells the balancer of its steps.

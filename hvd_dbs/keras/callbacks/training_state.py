@@ -21,6 +21,7 @@ from hvd_dbs.cluster import collective as job
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.keras.model_build import build_for_fit, build_optimizer, is_built
 from hvd_dbs.keras.model_optimizers import training_variables
+from hvd_dbs.keras.random_streams import seed_generators, split_random_seeds
 from hvd_dbs.state_file import read_state, write_state
 from hvd_dbs.tensorflow.variables import broadcast_variables
 
@@ -100,6 +101,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
             build_optimizer(self.model)  # Rank 0 has seen that the model has its variables.
             self._load(json.loads(text))
             broadcast_variables(self._variables(), root_rank=0)
+            split_random_seeds(self.model)
 
     def _load(self, state: dict[str, Any]) -> None:
         """Takes up the balancer's state, or says on all ranks which file does not fit."""
@@ -222,8 +224,9 @@ class TrainingStateCallback(keras.callbacks.Callback):
         return json.dumps(state["balancer"])
 
     def _variables(self) -> list[tf.Variable]:
-        """The model's and its optimizers' variables."""
-        return [variable.value for variable in training_variables(self.model)]
+        """The model's and its optimizers' variables, and the states of random layers."""
+        seeds = [generator.state for generator in seed_generators(self.model)]
+        return [one.value for one in (*training_variables(self.model), *seeds)]
 
     def _described(self) -> list[list[Any]]:
         """Shape and type of each variable, as plain JSON data."""

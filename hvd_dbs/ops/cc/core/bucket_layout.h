@@ -1,9 +1,9 @@
 // Where each tensor lies in a flat bucket.
 //
-//   | weight, zeros | tensor 0, zeros | tensor 1, zeros | ...
+//   | tensor 0, zeros | tensor 1, zeros | ...
 //
-// Every part begins on a 64-byte boundary: a reduced tensor can then be used where it lies, and
-// vector accesses to the bucket are always aligned. The weight's part is there only if asked for.
+// Every tensor begins on a 64-byte boundary: a reduced tensor can then be used where it lies, and
+// vector accesses to the bucket are always aligned.
 #ifndef HVD_DBS_OPS_CC_CORE_BUCKET_LAYOUT_H_
 #define HVD_DBS_OPS_CC_CORE_BUCKET_LAYOUT_H_
 
@@ -19,11 +19,10 @@ constexpr int64_t kAlignmentBytes = 64;
 class BucketLayout {
  public:
   // `counts`: elements of each tensor, may be 0. `element_bytes`: of one element of the bucket.
-  BucketLayout(std::vector<int64_t> counts, int64_t element_bytes, bool with_weight)
-      : counts_(std::move(counts)), with_weight_(with_weight) {
+  BucketLayout(std::vector<int64_t> counts, int64_t element_bytes) : counts_(std::move(counts)) {
     const int64_t unit = kAlignmentBytes / element_bytes;
     offsets_.reserve(counts_.size() + 1);
-    int64_t offset = with_weight ? unit : 0;
+    int64_t offset = 0;
     for (const int64_t count : counts_) {
       offsets_.push_back(offset);
       offset += (count + unit - 1) / unit * unit;
@@ -32,7 +31,6 @@ class BucketLayout {
   }
 
   size_t num_tensors() const { return counts_.size(); }
-  bool with_weight() const { return with_weight_; }
   // Elements of the whole bucket, padding included.
   int64_t length() const { return offsets_.back(); }
   int64_t count(size_t tensor) const { return counts_[tensor]; }
@@ -43,7 +41,6 @@ class BucketLayout {
  private:
   std::vector<int64_t> counts_;
   std::vector<int64_t> offsets_;
-  bool with_weight_;
 };
 
 }  // namespace hvd_dbs

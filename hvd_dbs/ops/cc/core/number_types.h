@@ -117,16 +117,20 @@ HVD_DBS_HOST_DEVICE inline Narrow Round(Wide value) {
 
 }  // namespace hvd_dbs
 
-// The element types of tensors and of the bucket that they may travel in. Half types travel wide
-// unless the user asks for compression; Horovod cannot sum bfloat16.
-#define HVD_DBS_FOR_EACH_PAIR(APPLY)        \
-  APPLY(::hvd_dbs::Half, float)             \
-  APPLY(::hvd_dbs::Bfloat16, float)         \
-  APPLY(float, float)                       \
-  APPLY(double, double)                     \
-  APPLY(::hvd_dbs::Half, ::hvd_dbs::Half)   \
+// The element types of tensors and of the bucket that they may travel in, alike or not. Half types
+// travel wide unless the user asks for compression; Horovod cannot sum bfloat16.
+#define HVD_DBS_FOR_EACH_LIKE_PAIR(APPLY) \
+  APPLY(float, float)                     \
+  APPLY(double, double)                   \
+  APPLY(::hvd_dbs::Half, ::hvd_dbs::Half)
+#define HVD_DBS_FOR_EACH_UNLIKE_PAIR(APPLY)   \
+  APPLY(::hvd_dbs::Half, float)               \
+  APPLY(::hvd_dbs::Bfloat16, float)           \
   APPLY(::hvd_dbs::Bfloat16, ::hvd_dbs::Half) \
-  APPLY(float, ::hvd_dbs::Half)             \
+  APPLY(float, ::hvd_dbs::Half)               \
   APPLY(double, ::hvd_dbs::Half)
+#define HVD_DBS_FOR_EACH_PAIR(APPLY) \
+  HVD_DBS_FOR_EACH_LIKE_PAIR(APPLY)  \
+  HVD_DBS_FOR_EACH_UNLIKE_PAIR(APPLY)
 
 #endif  // HVD_DBS_OPS_CC_CORE_NUMBER_TYPES_H_

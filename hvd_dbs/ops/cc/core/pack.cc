@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "hvd_dbs/ops/cc/core/number_types.h"
-#include "hvd_dbs/ops/cc/core/weighting.h"
 
 namespace hvd_dbs {
 namespace {
@@ -34,20 +32,15 @@ void ForEachPart(const BucketLayout& layout, int64_t begin, int64_t end, const P
   }
 }
 
-template <typename From, typename To>
-void Scale(const From* __restrict__ from, To* __restrict__ to, int64_t count, double factor) {
-  using Wide = Arithmetic<From, To>;
-  const Wide wide_factor = static_cast<Wide>(factor);
-  for (int64_t i = 0; i < count; ++i) to[i] = Round<To>(Widen<Wide>(from[i]) * wide_factor);
+template <typename From, typename To, typename Wide>
+void Scale(const From* __restrict__ from, To* __restrict__ to, int64_t count, Wide factor) {
+  for (int64_t i = 0; i < count; ++i) to[i] = Round<To>(Widen<Wide>(from[i]) * factor);
 }
 
-template <typename Number>
-void ScaleInPlace(Number* values, int64_t count, double factor) {
-  using Wide = Arithmetic<Number, Number>;
-  const Wide wide_factor = static_cast<Wide>(factor);
-  for (int64_t i = 0; i < count; ++i) {
-    values[i] = Round<Number>(Widen<Wide>(values[i]) * wide_factor);
-  }
+template <typename From, typename To>
+void Cast(const From* __restrict__ from, To* __restrict__ to, int64_t count) {
+  using Wide = Arithmetic<From, To>;
+  for (int64_t i = 0; i < count; ++i) to[i] = Round<To>(Widen<Wide>(from[i]));
 }
 
 template <typename Wire>
@@ -67,55 +60,41 @@ void RunInline(int64_t total, int64_t /*cycles*/, const RangeWork& work) {
 }
 
 template <typename Element, typename Wire>
-void Pack(const std::vector<const Element*>& tensors, const BucketLayout& layout, double weight,
-          double expected_total, Wire* bucket, const ParallelFor& parallel_for) {
-  const double factor = PackFactor(weight, expected_total);
-  if (layout.with_weight()) {
-    memset(bucket, 0, kAlignmentBytes);
-    bucket[0] = Round<Wire>(weight);
-  }
+void Pack(const std::vector<const Element*>& tensors, const BucketLayout& layout, double factor,
+          Wire* bucket, const ParallelFor& parallel_for) {
+  const auto wide_factor = static_cast<Arithmetic<Element, Wire>>(factor);
   InBlocks<Wire>(layout.length(), parallel_for, [&](int64_t begin, int64_t end) {
     ForEachPart(layout, begin, end, [&](size_t i, int64_t first, int64_t last) {
       Wire* to = bucket + layout.begin(i);
       // Where the tensor's own elements end in this part; with factor 0 there are none.
-      const int64_t filled = factor == 0 ? first : std::clamp(layout.count(i), first, last);
-      if (filled > first) Scale(tensors[i] + first, to + first, filled - first, factor);
+      const int64_t filled = wide_factor == 0 ? first : std::clamp(layout.count(i), first, last);
+      if (filled > first) Scale(tensors[i] + first, to + first, filled - first, wide_factor);
       if (last > filled) memset(to + filled, 0, (last - filled) * sizeof(Wire));
     });
   });
 }
 
 template <typename Element, typename Wire>
-void Unpack(const Wire* bucket, const BucketLayout& layout, double total, double expected_total,
-            const std::vector<Element*>& tensors, const ParallelFor& parallel_for) {
-  const double factor = UnpackFactor(total, expected_total);
+void Unpack(const Wire* bucket, const BucketLayout& layout, const std::vector<Element*>& tensors,
+            const ParallelFor& parallel_for) {
   InBlocks<Wire>(layout.length(), parallel_for, [&](int64_t begin, int64_t end) {
     ForEachPart(layout, begin, end, [&](size_t i, int64_t first, int64_t last) {
       const int64_t count = std::min(last, layout.count(i)) - first;
-      if (count <= 0) return;
-      const Wire* from = bucket + layout.begin(i) + first;
-      Element* to = tensors[i] + first;
-      if constexpr (std::is_same_v<Element, Wire>) {
-        if (from == to) {
-          if (factor != 1) ScaleInPlace(to, count, factor);
-          return;
-        }
-        if (factor == 1) {
-          memcpy(to, from, count * sizeof(Wire));
-          return;
-        }
-      }
-      Scale(from, to, count, factor);
+      if (count > 0) Cast(bucket + layout.begin(i) + first, tensors[i] + first, count);
     });
   });
 }
 
-#define HVD_DBS_INSTANTIATE(Element, Wire)                                                    \
-  template void Pack(const std::vector<const Element*>&, const BucketLayout&, double, double, \
-                     Wire*, const ParallelFor&);                                              \
-  template void Unpack(const Wire*, const BucketLayout&, double, double,                      \
-                       const std::vector<Element*>&, const ParallelFor&);
+#define HVD_DBS_INSTANTIATE(Element, Wire)                                                     \
+  template void Pack(const std::vector<const Element*>&, const BucketLayout&, double, Wire*, \
+                     const ParallelFor&);
 HVD_DBS_FOR_EACH_PAIR(HVD_DBS_INSTANTIATE)
+#undef HVD_DBS_INSTANTIATE
+
+#define HVD_DBS_INSTANTIATE(Element, Wire)                                                 \
+  template void Unpack(const Wire*, const BucketLayout&, const std::vector<Element*>&, \
+                       const ParallelFor&);
+HVD_DBS_FOR_EACH_UNLIKE_PAIR(HVD_DBS_INSTANTIATE)
 #undef HVD_DBS_INSTANTIATE
 
 }  // namespace hvd_dbs

@@ -18,20 +18,23 @@ using ParallelFor = std::function<void(int64_t total, int64_t cycles, const Rang
 // For callers without threads.
 void RunInline(int64_t total, int64_t cycles, const RangeWork& work);
 
-// Writes every tensor, times the rank's factor, and zeros for padding into the bucket.
+// Writes every tensor, times `factor`, and zeros for padding into the bucket.
+//
+// `factor` is the rank's share of the weights of all ranks, so that the sum of all ranks' buckets
+// holds the weighted means. With factor 0 the tensors are not read and count as zeros: such a rank
+// may hold NaN or Inf.
 //
 // `tensors[i]` has `layout.count(i)` elements and may be null if that is 0. All elements of the
-// bucket are written. With weight 0 the tensors are not read.
+// bucket are written.
 template <typename Element, typename Wire>
-void Pack(const std::vector<const Element*>& tensors, const BucketLayout& layout, double weight,
-          double expected_total, Wire* bucket, const ParallelFor& parallel_for);
+void Pack(const std::vector<const Element*>& tensors, const BucketLayout& layout, double factor,
+          Wire* bucket, const ParallelFor& parallel_for);
 
-// Writes every tensor of a summed bucket, divided by the summed weight.
-//
-// `tensors[i]` may lie in the bucket itself at `layout.begin(i)`, if the types are the same.
+// Writes every tensor of a summed bucket in the tensor's own type, which is not the bucket's:
+// tensors of the bucket's type are used where they lie.
 template <typename Element, typename Wire>
-void Unpack(const Wire* bucket, const BucketLayout& layout, double total, double expected_total,
-            const std::vector<Element*>& tensors, const ParallelFor& parallel_for);
+void Unpack(const Wire* bucket, const BucketLayout& layout, const std::vector<Element*>& tensors,
+            const ParallelFor& parallel_for);
 
 }  // namespace hvd_dbs
 

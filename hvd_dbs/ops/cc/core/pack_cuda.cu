@@ -1,12 +1,9 @@
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "hvd_dbs/ops/cc/core/number_types.h"
 #include "hvd_dbs/ops/cc/core/pack_cuda.h"
-#include "hvd_dbs/ops/cc/core/weighting.h"
 
 namespace hvd_dbs {
 namespace {
@@ -94,13 +91,9 @@ __device__ bool IsAligned(const Number* pointer) {
 template <typename Element, typename Wire>
 __global__ void __launch_bounds__(kThreads)
     PackKernel(const __grid_constant__ TensorTable<const Element*> table,
-               Arithmetic<Element, Wire> factor, Wire* bucket, Wire weight, int header) {
+               Arithmetic<Element, Wire> factor, Wire* bucket) {
   using Wide = Arithmetic<Element, Wire>;
   constexpr int kVector = Geometry<Element, Wire>::kVector;
-  if (blockIdx.x == 0 && static_cast<int>(threadIdx.x) < header) {
-    bucket[static_cast<int>(threadIdx.x) - header] =
-        threadIdx.x == 0 ? weight : Round<Wire>(Wide(0));
-  }
   ForEachVector<Element, Wire>(
       table, [&](int tensor, int64_t first, int64_t count, int64_t vector) {
         const Element* from = table.pointer[tensor] + first;
@@ -125,15 +118,11 @@ __global__ void __launch_bounds__(kThreads)
       });
 }
 
-template <typename Element, typename Wire, typename Total>
+template <typename Element, typename Wire>
 __global__ void __launch_bounds__(kThreads)
-    UnpackKernel(const __grid_constant__ TensorTable<Element*> table, const Wire* bucket,
-                 const Total* total, double expected_total, bool in_place) {
+    UnpackKernel(const __grid_constant__ TensorTable<Element*> table, const Wire* bucket) {
   using Wide = Arithmetic<Element, Wire>;
   constexpr int kVector = Geometry<Element, Wire>::kVector;
-  const double exact_factor = UnpackFactor(Widen<double>(*total), expected_total);
-  if (in_place && exact_factor == 1) return;
-  const Wide factor = static_cast<Wide>(exact_factor);
   ForEachVector<Element, Wire>(
       table, [&](int tensor, int64_t first, int64_t count, int64_t vector) {
         Element* to = table.pointer[tensor] + first;
@@ -141,7 +130,7 @@ __global__ void __launch_bounds__(kThreads)
         Vector<Element, kVector> values;
 #pragma unroll
         for (int i = 0; i < kVector; ++i) {
-          values.at[i] = Round<Element>(Widen<Wide>(summed.at[i]) * factor);
+          values.at[i] = Round<Element>(Widen<Wide>(summed.at[i]));
         }
         if (first + kVector <= count && IsAligned<Element, kVector>(to)) {
           *reinterpret_cast<Vector<Element, kVector>*>(to) = values;
@@ -155,14 +144,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Calls `launch(table, first element, blocks)` for as many tensors at a time as a table holds.
-// At least once, so that a bucket of nothing but its weight is written too.
 template <typename Element, typename Wire, typename Pointer, typename Launch>
 const char* LaunchAll(const std::vector<Pointer>& tensors, const BucketLayout& layout,
                       const Launch& launch) {
   using G = Geometry<Element, Wire>;
   static_assert(sizeof(TensorTable<Pointer>) <= 4096 - 64, "more than a launch may carry");
-  size_t i = 0;
-  do {
+  for (size_t i = 0; i < layout.num_tensors();) {
     TensorTable<Pointer> table;
     table.num_tensors = 0;
     table.begin[0] = 0;
@@ -176,13 +163,14 @@ const char* LaunchAll(const std::vector<Pointer>& tensors, const BucketLayout& l
           static_cast<uint8_t>(layout.end(i) - layout.begin(i) - layout.count(i));
       table.begin[++table.num_tensors] = static_cast<uint32_t>(end);
     }
+    if (table.num_tensors == 0) break;  // No tensor from here on has elements.
     const int64_t num_vectors =
         static_cast<int64_t>(table.begin[table.num_tensors]) * G::kVectorsPerUnit;
     const int64_t blocks = (num_vectors + kVectorsPerBlock - 1) / kVectorsPerBlock;
-    launch(table, base, static_cast<unsigned>(std::max<int64_t>(blocks, 1)));
+    launch(table, base, static_cast<unsigned>(blocks));
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return cudaGetErrorString(error);
-  } while (i < layout.num_tensors());
+  }
   return nullptr;
 }
 
@@ -190,47 +178,35 @@ const char* LaunchAll(const std::vector<Pointer>& tensors, const BucketLayout& l
 
 template <typename Element, typename Wire>
 const char* PackOnGpu(const std::vector<const Element*>& tensors, const BucketLayout& layout,
-                      double weight, double expected_total, Wire* bucket, CUstream_st* stream) {
-  if (layout.length() == 0) return nullptr;
-  const auto factor =
-      static_cast<Arithmetic<Element, Wire>>(PackFactor(weight, expected_total));
-  int header = layout.with_weight() ? Geometry<Element, Wire>::kUnit : 0;
+                      double factor, Wire* bucket, CUstream_st* stream) {
+  const auto wide_factor = static_cast<Arithmetic<Element, Wire>>(factor);
   return LaunchAll<Element, Wire>(
       tensors, layout,
       [&](const TensorTable<const Element*>& table, int64_t base, unsigned blocks) {
-        PackKernel<Element, Wire><<<blocks, kThreads, 0, stream>>>(
-            table, factor, bucket + base, Round<Wire>(weight), header);
-        header = 0;  // Written by the first launch.
+        PackKernel<Element, Wire>
+            <<<blocks, kThreads, 0, stream>>>(table, wide_factor, bucket + base);
       });
 }
 
-template <typename Element, typename Wire, typename Total>
-const char* UnpackOnGpu(const Wire* bucket, const BucketLayout& layout, const Total* total,
-                        double expected_total, const std::vector<Element*>& tensors,
-                        CUstream_st* stream) {
-  bool in_place = std::is_same<Element, Wire>::value, empty = true;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (layout.count(i) == 0) continue;
-    empty = false;
-    in_place = in_place && static_cast<const void*>(tensors[i]) ==
-                               static_cast<const void*>(bucket + layout.begin(i));
-  }
-  if (empty) return nullptr;
+template <typename Element, typename Wire>
+const char* UnpackOnGpu(const Wire* bucket, const BucketLayout& layout,
+                        const std::vector<Element*>& tensors, CUstream_st* stream) {
   return LaunchAll<Element, Wire>(
       tensors, layout, [&](const TensorTable<Element*>& table, int64_t base, unsigned blocks) {
-        UnpackKernel<Element, Wire, Total><<<blocks, kThreads, 0, stream>>>(
-            table, bucket + base, total, expected_total, in_place);
+        UnpackKernel<Element, Wire><<<blocks, kThreads, 0, stream>>>(table, bucket + base);
       });
 }
 
-#define HVD_DBS_INSTANTIATE(Element, Wire)                                                      \
-  template const char* PackOnGpu(const std::vector<const Element*>&, const BucketLayout&,       \
-                                 double, double, Wire*, CUstream_st*);                          \
-  template const char* UnpackOnGpu(                                                             \
-      const Wire*, const BucketLayout&,                                                         \
-      const std::conditional_t<std::is_same<Wire, double>::value, double, float>*, double,      \
-      const std::vector<Element*>&, CUstream_st*);
+#define HVD_DBS_INSTANTIATE(Element, Wire)                                                \
+  template const char* PackOnGpu(const std::vector<const Element*>&, const BucketLayout&, \
+                                 double, Wire*, CUstream_st*);
 HVD_DBS_FOR_EACH_PAIR(HVD_DBS_INSTANTIATE)
+#undef HVD_DBS_INSTANTIATE
+
+#define HVD_DBS_INSTANTIATE(Element, Wire)                           \
+  template const char* UnpackOnGpu(const Wire*, const BucketLayout&, \
+                                   const std::vector<Element*>&, CUstream_st*);
+HVD_DBS_FOR_EACH_UNLIKE_PAIR(HVD_DBS_INSTANTIATE)
 #undef HVD_DBS_INSTANTIATE
 
 }  // namespace hvd_dbs

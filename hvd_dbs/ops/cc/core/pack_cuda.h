@@ -15,13 +15,12 @@ namespace hvd_dbs {
 // their element. Returns null, or what went wrong with the launch. Does not wait for the device.
 template <typename Element, typename Wire>
 const char* PackOnGpu(const std::vector<const Element*>& tensors, const BucketLayout& layout,
-                      double weight, double expected_total, Wire* bucket, CUstream_st* stream);
+                      double factor, Wire* bucket, CUstream_st* stream);
 
-// As Unpack on a CPU, with the summed weight in device memory.
-template <typename Element, typename Wire, typename Total>
-const char* UnpackOnGpu(const Wire* bucket, const BucketLayout& layout, const Total* total,
-                        double expected_total, const std::vector<Element*>& tensors,
-                        CUstream_st* stream);
+// As Unpack on a CPU.
+template <typename Element, typename Wire>
+const char* UnpackOnGpu(const Wire* bucket, const BucketLayout& layout,
+                        const std::vector<Element*>& tensors, CUstream_st* stream);
 
 }  // namespace hvd_dbs
 

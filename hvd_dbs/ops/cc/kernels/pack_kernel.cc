@@ -57,15 +57,13 @@ template <typename Element, typename Wire>
 class PackOp : public OpKernel {
  public:
   explicit PackOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("with_weight", &with_weight_));
     on_gpu_ = context->device_type() == tensorflow::DEVICE_GPU;
   }
 
   void Compute(OpKernelContext* context) override {
     OpInputList inputs;
     OP_REQUIRES_OK(context, context->input_list("tensors", &inputs));
-    const double weight = context->input(inputs.size()).scalar<float>()();
-    const double expected_total = context->input(inputs.size() + 1).scalar<float>()();
+    const double factor = context->input(inputs.size()).scalar<double>()();
     std::vector<const Element*> tensors;
     std::vector<int64_t> counts;
     tensors.reserve(inputs.size());
@@ -74,7 +72,7 @@ class PackOp : public OpKernel {
       tensors.push_back(static_cast<const Element*>(input.data()));
       counts.push_back(input.NumElements());
     }
-    const BucketLayout layout(std::move(counts), sizeof(Wire), with_weight_);
+    const BucketLayout layout(std::move(counts), sizeof(Wire));
     constexpr auto kWire = DataTypeToEnum<typename InTensorFlow<Wire>::type>::value;
 
     Tensor bucket;
@@ -87,20 +85,19 @@ class PackOp : public OpKernel {
     Wire* data = static_cast<Wire*>(bucket.data());
     if (on_gpu_) {
 #ifdef HVD_DBS_WITH_CUDA
-      const char* error = PackOnGpu(tensors, layout, weight, expected_total, data,
-                                    context->eigen_gpu_device().stream());
+      const char* error =
+          PackOnGpu(tensors, layout, factor, data, context->eigen_gpu_device().stream());
       OP_REQUIRES(context, error == nullptr,
                   absl::InternalError(std::string("HvdDbsPack: ") + error));
 #endif
     } else {
-      Pack(tensors, layout, weight, expected_total, data, WorkerThreads(context));
+      Pack(tensors, layout, factor, data, WorkerThreads(context));
       kept_.Keep(bucket);
     }
     context->set_output(0, bucket);
   }
 
  private:
-  bool with_weight_;
   bool on_gpu_;
   KeptBucket kept_;
 };
@@ -110,8 +107,7 @@ class PackOp : public OpKernel {
                               .Device(device)                    \
                               .TypeConstraint<InTensorFlow<Element>::type>("T") \
                               .TypeConstraint<InTensorFlow<Wire>::type>("Wire") \
-                              .HostMemory("weight")                          \
-                              .HostMemory("expected_total"),                 \
+                              .HostMemory("factor"),                         \
                           PackOp<Element, Wire>);
 
 #define HVD_DBS_REGISTER(Element, Wire) HVD_DBS_REGISTER_ON(tensorflow::DEVICE_CPU, Element, Wire)

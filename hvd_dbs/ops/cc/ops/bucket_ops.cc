@@ -18,13 +18,10 @@ using ::tensorflow::shape_inference::ShapeHandle;
 absl::Status PackShape(InferenceContext* context) {
   int num_tensors;
   DataType wire;
-  bool with_weight;
   TF_RETURN_IF_ERROR(context->GetAttr("N", &num_tensors));
   TF_RETURN_IF_ERROR(context->GetAttr("Wire", &wire));
-  TF_RETURN_IF_ERROR(context->GetAttr("with_weight", &with_weight));
   ShapeHandle scalar;
   TF_RETURN_IF_ERROR(context->WithRank(context->input(num_tensors), 0, &scalar));
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(num_tensors + 1), 0, &scalar));
   std::vector<int64_t> counts;
   for (int i = 0; i < num_tensors; ++i) {
     const auto count = context->NumElements(context->input(i));
@@ -34,7 +31,7 @@ absl::Status PackShape(InferenceContext* context) {
     }
     counts.push_back(context->Value(count));
   }
-  const BucketLayout layout(std::move(counts), ::tensorflow::DataTypeSize(wire), with_weight);
+  const BucketLayout layout(std::move(counts), ::tensorflow::DataTypeSize(wire));
   context->set_output(0, context->Vector(layout.length()));
   return absl::OkStatus();
 }
@@ -54,36 +51,28 @@ absl::Status UnpackShape(InferenceContext* context) {
 
 REGISTER_OP("HvdDbsPack")
     .Input("tensors: N * T")
-    .Input("weight: float")
-    .Input("expected_total: float")
+    .Input("factor: double")
     .Output("bucket: Wire")
     .Attr("N: int >= 1")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Wire: {half, float, double}")
-    .Attr("with_weight: bool")
     .SetShapeFn(PackShape)
     .Doc(R"doc(
-Copies tensors, times weight / expected_total, into one flat bucket.
+Copies tensors, times a factor, into one flat bucket.
 
-With a weight that is not positive the tensors are not read and count as zeros.
+With factor 0 the tensors are not read and count as zeros.
 
 tensors: Any shapes.
-weight: What this rank's tensors count for, in host memory.
-expected_total: What the weights of all ranks are expected to add up to, in host memory.
+factor: The rank's share of the weights of all ranks, in host memory.
 bucket: Each tensor at a 64-byte boundary, zeros between them.
 Wire: Type of the bucket: T or float or, for compression, half.
-with_weight: Whether the weight stands first in the bucket, so that it is summed with it. Not for
-  half, in which a sum of weights would be rounded.
 )doc");
 
 REGISTER_OP("HvdDbsUnpack")
     .Input("bucket: Wire")
-    .Input("total: M * float")
-    .Input("expected_total: float")
     .Input("dynamic_shapes: D * int64")
     .Output("tensors: N * T")
     .Attr("N: int >= 1")
-    .Attr("M: int >= 0")
     .Attr("D: int >= 0")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Wire: {half, float, double}")
@@ -92,12 +81,9 @@ REGISTER_OP("HvdDbsUnpack")
     .Doc(R"doc(
 Takes the weighted means out of a bucket that was summed over all ranks.
 
-If the weights added up to what was expected and T is Wire the tensors are parts of the bucket's
-own memory, and nothing is computed.
+If T is Wire the tensors are parts of the bucket's own memory, and nothing is computed.
 
 bucket: Sum of what HvdDbsPack made on each rank.
-total: The summed weight; nothing if it stands first in the bucket.
-expected_total: As given to HvdDbsPack, in host memory.
 dynamic_shapes: The shapes of all tensors, in host memory; nothing if all are known in advance.
 tensors: In the order in which they were packed.
 shapes: As far as the shapes are known in advance.

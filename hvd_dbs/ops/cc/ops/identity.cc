@@ -2,6 +2,9 @@
 //
 // Python reads the text from the file before it loads the library: one that was built for another
 // TensorFlow can crash while it is being loaded.
+//
+// The interface counts up with each change of an op's or a C function's signature, here and in
+// native.py: the version of the package stays the same between two releases.
 #ifdef HVD_DBS_WITH_CUDA
 #define HVD_DBS_CUDA "yes"
 #else
@@ -10,5 +13,5 @@
 
 extern "C" __attribute__((visibility("default"))) const char* hvd_dbs_native_identity() {
   return "hvd_dbs-native version=" HVD_DBS_VERSION " tensorflow=" HVD_DBS_TENSORFLOW_VERSION
-         " cuda=" HVD_DBS_CUDA ";";
+         " cuda=" HVD_DBS_CUDA " interface=2;";
 }

@@ -1,0 +1,100 @@
+"""Random numbers that differ between ranks, and are the same in each run."""
+
+from __future__ import annotations
+
+import random
+from math import gcd
+from typing import Any
+
+import horovod.tensorflow as hvd
+import keras
+import numpy as np
+from keras.src.random.seed_generator import global_seed_generator
+
+from hvd_dbs.tensorflow.variables import broadcast_arrays
+
+_SEEDS = 2**31 - 2
+"""Keras draws by a seed modulo this many."""
+
+_GLOBAL_SEEDS = 933199
+"""Likewise for Keras's global generator, once it has made a step."""
+
+_SPLIT = "_hvd_dbs_split"
+"""Attribute of a seed generator: the seed that this rank's was made of, and this rank's."""
+
+
+def split_random_seeds(model: keras.Layer, root_rank: int = 0) -> None:
+    """Gives each rank random streams of its own, made of the seeds of one rank. Collective.
+
+    Dropout, noise and random augmentation within a model draw from generators that hold a seed and
+    a counter (`keras.random.SeedGenerator`), and `keras.random` functions without a seed from
+    Keras's global one. All ranks get the seeds and counters of `root_rank`; each then replaces the
+    seeds by its own. Rank 0 keeps the seeds as they are. With the same seeds and number of the rank
+    the streams are the same in each run. Calling it again before a number is drawn changes nothing.
+
+    `BroadcastGlobalVariablesCallback` does this by itself. A loop of one's own calls it after the
+    variables were broadcast: `model.variables` contains the seeds, so that all ranks have the same
+    afterwards.
+
+    Args:
+        model: A model, or a layer, such as one that augments within a data set.
+        root_rank: Whose seeds the streams are made of.
+
+    Raises:
+        ValueError: On all ranks, if their models have different numbers of generators.
+
+    Example:
+        >>> hvd.broadcast_variables(model.variables, root_rank=0)  # doctest: +SKIP
+        >>> hvd.split_random_seeds(model)  # doctest: +SKIP
+    """
+    generators = [*seed_generators(model), _global_generator()]
+    states = np.array([_whole_state(generator) for generator in generators], np.int64)
+    (states,) = broadcast_arrays([states], root_rank)
+    moduli = [*[_SEEDS] * (len(generators) - 1), _GLOBAL_SEEDS]
+    for generator, modulus, (seed, count) in zip(generators, moduli, states.tolist(), strict=True):
+        own = _seed_of_rank(seed, hvd.rank(), modulus)
+        generator.state.assign([own, count])
+        setattr(generator, _SPLIT, (seed, own))
+
+
+def seed_generators(model: keras.Layer) -> list[Any]:
+    """The seed generators of a model and all layers within it, each once, in a fixed order."""
+    found = {
+        id(generator): generator
+        for layer in model._flatten_layers()
+        for generator in layer._seed_generators
+    }
+    return list(found.values())
+
+
+def _whole_state(generator: Any) -> list[int]:
+    """Seed and counter of a generator; of one that was split, the seed that it was made of."""
+    seed, count = (int(word) for word in keras.ops.convert_to_numpy(generator.state))
+    whole, own = getattr(generator, _SPLIT, (seed, seed))
+    return [whole if own == seed else seed, count]
+
+
+def _seed_of_rank(seed: int, rank: int, modulus: int) -> int:
+    """Seeds of all ranks that differ from each other, and from those of seeds close to this one.
+
+    Steps by the golden section spread any number of ranks evenly: two of the first 16,384 are
+    at least 118,000 seeds apart, where there are 2**31.
+    """
+    if rank == 0:
+        return seed
+    step = round(modulus * (5**0.5 - 1) / 2)
+    while gcd(step, modulus) > 1:
+        step += 1
+    return (seed + rank * step) % modulus
+
+
+def _global_generator() -> Any:
+    """Keras's global generator, which its first use would make, of Python's random numbers.
+
+    Those are as before afterwards: what a script draws does not depend on this.
+    """
+    state = random.getstate()
+    try:
+        return global_seed_generator()
+    finally:
+        random.setstate(state)

@@ -1,0 +1,141 @@
+"""What is not exact is an error or one warning, on all ranks. On 2 and 3 ranks."""
+
+from __future__ import annotations
+
+import logging
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers, ops
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.keras.initial_epoch import require_same_epoch
+from tests.mpi.exactness_checks import (
+    cross_entropy,
+    dense,
+    masked,
+    points,
+    positions,
+    text,
+)
+from tests.mpi.problems import SEED, fit, hvd_collective, scripted, some_plans
+from tests.mpi.together import captured, meet, shared_folder
+
+B = 16
+
+
+def _train(net, data, loss, epochs=1, callbacks=(), strategy=None, **options):
+    balancer = hvd.Balancer(B, strategy or scripted(some_plans(B)))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), balancer=balancer)
+    net.compile(optimizer, loss=loss, **options)
+    return fit(net, balancer, balancer.dataset(data, shuffle_seed=SEED), epochs, callbacks)
+
+
+def _warnings(net, data, loss, **options):
+    """What `fit` warns of on rank 0; nothing on any other rank."""
+    with captured("hvd_dbs.keras.global_batch") as records:
+        _train(net, data, loss, **options)
+    lines = [record.getMessage() for record in records if record.levelno == logging.WARNING]
+    assert hvd.rank() == 0 or not lines
+    counts = hvd_collective().broadcast(np.array([len(lines)]))
+    return lines if hvd.rank() == 0 else [None] * int(counts[0])
+
+
+def _warned_of(lines, words):
+    return len(lines) == 1 and (lines[0] is None or words in lines[0])
+
+
+def check_a_loss_that_returns_one_number_is_warned_of():
+    def squares(y, p):
+        return ops.mean(ops.square(p - ops.one_hot(y, 4)))
+
+    def exact_squares(y, p):
+        return 0.5 * hvd.global_mean(ops.square(p - ops.one_hot(y, 4)))
+
+    assert _warned_of(_warnings(dense(), points(), squares), "one number for the whole batch")
+    assert _warned_of(_warnings(dense(), points(), squares, run_eagerly=True), "one number")
+    assert not _warnings(dense(), points(), exact_squares)
+    assert not _warnings(masked(), text(), cross_entropy())
+
+
+def check_a_loss_of_add_loss_is_warned_of():
+    class Adding(layers.Layer):
+        def call(self, x):
+            self.add_loss(self.of(ops.square(x)))
+            return x
+
+    def net(of):
+        adding = Adding()
+        adding.of = of
+        hidden = layers.Dense(
+            4,
+            activity_regularizer=keras.regularizers.L2(0.1),
+            kernel_regularizer=keras.regularizers.L1(0.1),
+        )
+        return keras.Sequential([layers.Input((5,)), hidden, adding])
+
+    assert _warned_of(_warnings(net(ops.sum), points(), cross_entropy()), "a loss of add_loss")
+    assert not _warnings(net(hvd.global_sum), points(), cross_entropy())
+
+
+def check_a_loss_that_train_step_computes_itself_is_warned_of():
+    class Own(keras.Model):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(x) - tf.one_hot(y, 4)))
+            weights = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, weights), weights)
+            return {"loss": loss}
+
+    x = layers.Input((5,))
+    lines = _warnings(Own(x, layers.Dense(4)(x)), points(), None)
+    assert _warned_of(lines, "a loss that train_step computes itself")
+
+
+def check_the_circle_loss_is_warned_of():
+    lines = _warnings(dense(), points(), keras.losses.Circle())
+    assert _warned_of(lines, "compares the samples")
+
+
+def check_values_that_belong_to_no_sample_are_an_error():
+    class OneMore(keras.losses.Loss):
+        def call(self, y, p):
+            each = keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)
+            return tf.concat([each, each[:1]], 0)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no multiple of the samples"):
+        _train(dense(), points(), OneMore(), strategy=hvd.strategies.static([1] * hvd.size()))
+
+
+def check_sparse_gradients_that_run_eagerly_are_warned_of():
+    with pytest.warns(UserWarning, match="has a sparse gradient"):
+        _train(positions(), text(), cross_entropy(), run_eagerly=True)
+
+
+def check_ranks_that_begin_in_other_epochs_are_an_error():
+    """Once the job hung: the argument of `fit` is the same on all ranks."""
+    with shared_folder() as folder:
+
+        def callbacks():
+            if hvd.rank() > 0:
+                return []
+            return [keras.callbacks.BackupAndRestore(folder, delete_checkpoint=False)]
+
+        class Interrupt(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                self.model.stop_training = epoch == 1
+
+        _train(dense(), points(), cross_entropy(), 4, [*callbacks(), Interrupt()])
+        meet()
+        if hvd.size() > 1:
+            with pytest.raises(ValueError, match="Training begins in epochs"):
+                _train(dense(), points(), cross_entropy(), 4, callbacks())
+
+
+def check_an_epoch_that_differs_names_the_ranks():
+    require_same_epoch([3, 3])
+    with pytest.raises(ValueError, match=r"epochs \[2, 0\] on ranks 0 to 1"):
+        require_same_epoch([2, 0])

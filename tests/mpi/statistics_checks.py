@@ -1,0 +1,469 @@
+"""Batch normalization and random numbers on several ranks. Run on 2 and 3 ranks."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import horovod.tensorflow as plain_hvd
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.typing import NDArray
+
+import hvd_dbs.keras as hvd
+import hvd_dbs.tensorflow
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    hvd_collective,
+    images,
+    make_timings_usable,
+    one_process_run,
+    scripted,
+    sgd,
+    some_plans,
+)
+
+B = 16
+NUM_SAMPLES = 65  # One rank alone has a sample in the fifth step.
+
+
+def convolutional(kind: Callable[..., keras.Layer], **options: Any) -> keras.Model:
+    """A net with two such layers."""
+    keras.utils.set_random_seed(1)
+    layers = [
+        keras.layers.Input((8, 8, 1)),
+        keras.layers.Conv2D(4, 3, activation="relu"),
+        kind(momentum=0.8, **options),
+        keras.layers.Flatten(),
+        keras.layers.Dense(4),
+        kind(momentum=0.8, **options),
+    ]
+    return keras.Sequential(layers)
+
+
+def of_tokens(kind: Callable[..., keras.Layer]) -> keras.Model:
+    """A net in which masked positions must not count."""
+    keras.utils.set_random_seed(1)
+    layers = [
+        keras.layers.Input((6,)),
+        keras.layers.Embedding(9, 5, mask_zero=True),
+        kind(momentum=0.8),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(4),
+    ]
+    return keras.Sequential(layers)
+
+
+def tokens() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Texts of different lengths, padded with 0, and labels."""
+    random = np.random.default_rng(0)
+    x = random.integers(1, 9, (NUM_SAMPLES, 6))
+    x[np.arange(6) >= random.integers(1, 7, NUM_SAMPLES)[:, np.newaxis]] = 0
+    return x, random.integers(0, 4, NUM_SAMPLES)
+
+
+def synchronized(**options: Any) -> keras.Layer:
+    return keras.layers.BatchNormalization(synchronized=True, **options)
+
+
+def train(
+    net: keras.Model,
+    arrays: Sequence[NDArray[Any]],
+    epochs: int = 3,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    **options: Any,
+) -> None:
+    """Trains with plans that change every second step."""
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    compile_model(net, sgd(balancer), **options)
+    dataset = balancer.dataset(arrays, shuffle_seed=SEED)
+    fit(net, balancer, dataset, epochs, callbacks)
+
+
+def all_weights(net: keras.Model) -> NDArray[np.float64]:
+    """Weights and moving statistics in one vector."""
+    return np.concatenate([w.numpy().astype(np.float64).ravel() for w in net.weights])
+
+
+def assert_equal_on_all_ranks(values: NDArray[Any]) -> None:
+    rows = hvd_collective().allgather(values)
+    np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))
+
+
+def check_synchronized_layers_equal_one_process():
+    arrays = images(NUM_SAMPLES)
+    expected = convolutional(keras.layers.BatchNormalization)
+    one_process_run(expected, arrays, B)
+    distance = {}
+    for kind in (hvd.layers.SyncBatchNormalization, synchronized, keras.layers.BatchNormalization):
+        net = convolutional(kind)
+        train(net, arrays)
+        assert_equal_on_all_ranks(all_weights(net))
+        distance[kind] = np.max(np.abs(all_weights(net) - all_weights(expected)))
+    *of_synchronized, of_plain = distance.values()
+    net = convolutional(synchronized)
+    train(net, arrays, steps_per_execution=3)
+    assert_equal_on_all_ranks(all_weights(net))
+    of_synchronized.append(np.max(np.abs(all_weights(net) - all_weights(expected))))
+    assert max(of_synchronized) < 1e-5, distance
+    assert of_plain > 0.1  # Without it there would be something to see.
+
+
+def check_masked_positions_do_not_count():
+    expected = of_tokens(keras.layers.BatchNormalization)
+    one_process_run(expected, tokens(), B)
+    net = of_tokens(hvd.layers.SyncBatchNormalization)
+    train(net, tokens())
+    assert_equal_on_all_ranks(all_weights(net))
+    np.testing.assert_allclose(all_weights(net), all_weights(expected), atol=1e-5)
+
+
+def check_half_precision_computes_statistics_in_float32():
+    arrays = images(NUM_SAMPLES)
+    arrays = (500 * arrays[0], arrays[1])  # The sum of their squares is beyond float16.
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        expected = convolutional(keras.layers.BatchNormalization)
+        one_process_run(expected, arrays, B, epochs=1)
+        net = convolutional(hvd.layers.SyncBatchNormalization)
+        train(net, arrays, epochs=1)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert {w.dtype for w in net.weights} == {"float32"}
+    assert_equal_on_all_ranks(all_weights(net))
+    np.testing.assert_allclose(all_weights(net), all_weights(expected), rtol=0.05, atol=0.05)
+
+
+def check_gradients_without_a_balancer_are_those_of_one_process():
+    """Every rank's samples count as they are, also a layer's in a loop that knows no balancer."""
+    random = np.random.default_rng(0)
+    sizes = [2 + 3 * rank for rank in range(hvd.size())]
+    # A mean far from 0: its square is ten million times the variance.
+    whole = (3000 + random.normal(size=(sum(sizes), 5, 3))).astype(np.float32)
+    mask = random.random((sum(sizes), 5)) < 0.6
+    slopes = random.normal(size=whole.shape).astype(np.float32)
+    start = sum(sizes[: hvd.rank()])
+    mine = slice(start, start + sizes[hvd.rank()])
+
+    def run(layer, rows, masked, traced):
+        x = tf.Variable(whole[rows])
+
+        def step():
+            with tf.GradientTape() as tape:
+                given = {"mask": tf.constant(mask[rows])} if masked else {}
+                loss = tf.reduce_sum(layer(x, training=True, **given) * slopes[rows])
+            return tape.gradient(loss, [x, *[v.value for v in layer.trainable_variables]])
+
+        results = (tf.function(step) if traced else step)()
+        return [*map(np.asarray, results), *[v.numpy() for v in layer.non_trainable_variables]]
+
+    for masked in (False, True):
+        for traced in (False, True):
+            layers = keras.layers.BatchNormalization(), hvd.layers.SyncBatchNormalization()
+            of_x, *of_weights, mean, variance = run(layers[0], slice(None), masked, traced)
+            got, *got_weights, got_mean, got_variance = run(layers[1], mine, masked, traced)
+            np.testing.assert_allclose(got, of_x[mine], atol=2e-3)
+            for own, wanted in zip(got_weights, of_weights, strict=True):
+                total = plain_hvd.allreduce(tf.constant(own), op=hvd.Sum).numpy()
+                np.testing.assert_allclose(total, wanted, atol=2e-2)
+            np.testing.assert_allclose(got_mean, mean, rtol=1e-6)
+            np.testing.assert_allclose(got_variance, variance, rtol=1e-4)
+
+
+def check_layers_without_a_balancer_run_side_by_side():
+    """Two in parallel branches of a step that is no step of a balancer."""
+    keras.utils.set_random_seed(1)
+    inputs = keras.layers.Input((3,))
+    branches = [hvd.layers.SyncBatchNormalization()(inputs * k) for k in range(1, 7)]
+    net = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.add(branches)))
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    x = np.random.default_rng(hvd.rank()).normal(size=(8, 3)).astype(np.float32)
+    net.fit(x, x[:, :1], batch_size=4, epochs=2, verbose=0, shuffle=False)
+    assert_equal_on_all_ranks(all_weights(net))
+
+
+def check_what_is_saved_is_plain_keras():
+    x = images(8)[0]
+    ours, theirs = hvd.layers.SyncBatchNormalization, keras.layers.BatchNormalization
+    for kind, loaded_kind in ((ours, ours), (synchronized, theirs)):
+        net = convolutional(kind)
+        train(net, images(2 * B), epochs=1)
+        with tempfile.TemporaryDirectory() as folder:
+            net.save(Path(folder) / "model.keras")
+            loaded = keras.saving.load_model(Path(folder) / "model.keras")
+            plain = convolutional(theirs)
+            plain.set_weights(net.get_weights())
+            if kind is synchronized:
+                net.save_weights(Path(folder) / "net.weights.h5")
+                plain.load_weights(Path(folder) / "net.weights.h5")
+        assert type(loaded.layers[1]) is loaded_kind
+        assert loaded.layers[1].synchronized and loaded.layers[1].momentum == 0.8
+        for other in (loaded, plain):
+            np.testing.assert_array_equal(other(x), net(x))
+        config = {**net.layers[1].get_config(), "synchronized": True}
+        assert keras.layers.BatchNormalization.from_config(config).synchronized
+    with pytest.raises(ValueError, match="SyncBatchNormalization was given synchronized=False"):
+        ours(synchronized=False)
+    assert hvd_dbs.tensorflow.SyncBatchNormalization is ours
+
+
+class StatisticsOfRanks(keras.callbacks.Callback):
+    """Notes what ranks have at the end of their last step, in validation, and in `on_epoch_end`.
+
+    Args:
+        notes: Gets them.
+        balancer: Of the training.
+    """
+
+    def __init__(self, notes: list[tuple[str, NDArray[np.float64], int]]) -> None:
+        super().__init__()
+        self.notes = notes
+
+    def note(self, place: str) -> None:
+        values = [w.numpy().ravel() for w in self.model.non_trainable_weights]
+        samples = self.model.optimizer.balancer.loop.samples_in_epoch
+        self.notes.append((place, np.concatenate(values).astype(np.float64), samples))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.note("step")
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self.note("validation")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.note("epoch")
+
+
+def check_statistics_of_own_batches_are_averaged_once_an_epoch():
+    before, after = [], []
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch >= 2
+
+    for stop in ((), (Stop(),)):
+        before.clear()
+        after.clear()
+        net = convolutional(keras.layers.BatchNormalization)
+        balancer = hvd.Balancer(B, hvd.strategies.static([1, *[3] * (hvd.size() - 1)]))
+        compile_model(net, sgd(balancer))
+        net.fit(
+            balancer.dataset(images(4 * B), shuffle_seed=SEED),
+            epochs=2,
+            verbose=0,
+            shuffle=False,
+            validation_data=images(8),
+            callbacks=[
+                hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                StatisticsOfRanks(before),
+                hvd.callbacks.DynamicBatchSizeCallback(balancer),
+                StatisticsOfRanks(after),
+                *stop,
+            ],
+        )
+        last = [i for i, note in enumerate(before) if note[0] == "step"][-1]
+        rows = hvd_collective().allgather(before[last][1])
+        weights = hvd_collective().allgather(np.array([before[last][2]]))[:, 0]
+        assert np.ptp(rows, axis=0).max() > 1e-3  # Each rank has its own at the end of its steps.
+        assert len(set(weights.tolist())) > 1
+        expected = np.average(rows, axis=0, weights=weights).astype(np.float32)
+        np.testing.assert_array_equal(after[-1][1], expected)
+        if not stop:
+            assert [note[0] for note in before[last:]] == ["step", "validation", "epoch"]
+            np.testing.assert_array_equal(before[last + 1][1], expected)
+        assert_equal_on_all_ranks(all_weights(net))
+
+
+class RunningMean(keras.Layer):
+    """Computes a state of each batch, as batch normalization does.
+
+    Args:
+        of_batches: Whether the state depends on the batches.
+    """
+
+    def __init__(self, of_batches: bool) -> None:
+        super().__init__()
+        self.of_batches = of_batches
+
+    def build(self, input_shape: Any) -> None:
+        self.mean = self.add_weight(shape=(), initializer="ones", trainable=False)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if training:
+            self.mean.assign(keras.ops.mean(inputs) if self.of_batches else 2 * self.mean)
+        return inputs
+
+
+def check_states_of_other_layers_that_differ_are_warned_of():
+    for of_batches in (False, True):
+        keras.utils.set_random_seed(1)
+        net = keras.Sequential(
+            [keras.layers.Flatten(), RunningMean(of_batches), keras.layers.Dense(4)]
+        )
+        with warnings() as heard:
+            train(net, images(2 * B))
+        of_state = [line for line in heard if "A layer computes a state" in line]
+        assert len(of_state) == int(of_batches and hvd.rank() == 0), heard
+        assert all("hvd.allreduce" in line for line in of_state)
+
+
+def check_frozen_layers_are_left_alone():
+    net = convolutional(keras.layers.BatchNormalization)
+    net.layers[1].trainable = False
+    frozen = [w.numpy() + hvd.rank() for w in net.layers[1].weights]
+
+    class Load(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            net.layers[1].set_weights(frozen)
+
+    train(net, images(NUM_SAMPLES), epochs=1, callbacks=[Load()])
+    for weight, value in zip(net.layers[1].weights[2:], frozen[2:], strict=True):
+        np.testing.assert_array_equal(weight.numpy(), value)
+    assert_equal_on_all_ranks(np.concatenate([w.numpy() for w in net.layers[-1].weights]))
+
+
+@contextmanager
+def warnings() -> Iterator[list[str]]:
+    """What is logged on this rank."""
+    heard: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    logger, handler = logging.getLogger("hvd_dbs.keras"), Handler()
+    logger.addHandler(handler)
+    try:
+        yield heard
+    finally:
+        logger.removeHandler(handler)
+
+
+def check_small_local_batches_are_warned_of_once():
+    size = hvd.size()
+    with warnings() as heard:
+        for kind, batch, ratios, is_warned in (
+            (keras.layers.BatchNormalization, 8 * size, [1] * size, False),
+            (keras.layers.BatchNormalization, 8 * size - 1, [1] * size, True),
+            (keras.layers.BatchNormalization, 200, [1, *[5] * (size - 1)], True),
+            (hvd.layers.SyncBatchNormalization, 2 * size, [1] * size, False),
+        ):
+            heard.clear()
+            balancer = hvd.Balancer(batch, hvd.strategies.static(ratios))
+            net = convolutional(kind)
+            compile_model(net, sgd(balancer))
+            dataset = balancer.dataset(images(2 * batch), shuffle_seed=SEED)
+            fit(net, balancer, dataset, epochs=2)
+            of_norm = [line for line in heard if "BatchNormalization" in line]
+            assert len(of_norm) == int(is_warned and hvd.rank() == 0), heard
+            assert all("hvd.layers.SyncBatchNormalization" in line for line in of_norm)
+
+
+class Noise(keras.Layer):
+    """Has two generators, one of them in a list, and draws from Keras's global one as well."""
+
+    def __init__(self, seen: list[list[float]], **options: Any) -> None:
+        super().__init__(**options)
+        self.generators = [keras.random.SeedGenerator(3), keras.random.SeedGenerator(4)]
+        self._note = lambda *values: seen.append(np.concatenate(values).tolist())
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if not training:
+            return inputs
+        drawn = [keras.random.uniform((4,), seed=one) for one in (*self.generators, None)]
+        kept = keras.ops.cast(inputs[0] != 0, "float32")  # By Dropout.
+        tf.numpy_function(self._note, [kept, *drawn], [])
+        return inputs
+
+
+def random_net(seen: list[list[float]], seed: int = 1) -> keras.Model:
+    keras.utils.set_random_seed(seed)
+    inner = keras.Sequential([keras.layers.Dropout(0.5), Noise(seen)])
+    return keras.Sequential([keras.layers.Input((16,)), inner, keras.layers.Dense(4)])
+
+
+def check_random_numbers_differ_between_ranks_and_are_the_same_again():
+    x, y = np.ones((NUM_SAMPLES, 16), np.float32), images(NUM_SAMPLES)[1]
+
+    def run(epochs=2, seed=1, callbacks=()):
+        seen: list[list[float]] = []
+        net = random_net(seen, seed)
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        compile_model(net, sgd(balancer))
+        dataset = balancer.dataset((x, y), shuffle_seed=SEED)
+        fit(net, balancer, dataset, epochs, [one(balancer) for one in callbacks])
+        return net, np.array(seen)
+
+    net, seen = run()
+    rows = hvd_collective().allgather(seen.ravel()).reshape(-1, *seen.shape)
+    for step in range(10):
+        for part in (slice(0, 16), slice(16, 20), slice(20, 24), slice(24, 28)):
+            assert len(np.unique(rows[:, step, part], axis=0)) == hvd.size(), step
+    # Again, and whatever seed the other ranks have set.
+    np.testing.assert_array_equal(run(seed=1 + hvd.rank())[1], seen)
+    # Rank 0 has the numbers, and the states, of plain Keras.
+    expected: list[list[float]] = []
+    plain = random_net(expected)
+    compile_model(plain, keras.optimizers.SGD(0.05))
+    plain.fit(x, y, batch_size=B, epochs=2, verbose=0, shuffle=False)
+    if hvd.rank() == 0:
+        np.testing.assert_array_equal(seen[:, :24], np.array(expected)[:, :24])
+    states = zip(_states(net), _states(plain), strict=True)
+    assert all(one[1] == other[1] for one, other in states)
+    assert (_states(net) == _states(plain)) == (hvd.rank() == 0)
+    # A training that ends after an epoch goes on with the numbers that would have followed.
+    with tempfile.TemporaryDirectory() as folder:
+
+        def saving(balancer: hvd.Balancer) -> keras.callbacks.Callback:
+            return hvd.callbacks.TrainingStateCallback(folder, balancer)
+
+        first = run(epochs=1, callbacks=[saving])[1]
+        second = run(epochs=2, seed=5, callbacks=[saving])[1]
+    np.testing.assert_array_equal(np.concatenate([first, second])[:, :24], seen[:, :24])
+
+
+def _states(net: keras.Model) -> list[list[int]]:
+    names = [v for v in net.variables if v.dtype == "int64"]
+    return [v.numpy().tolist() for v in names]
+
+
+def check_seeds_are_split_once_however_often():
+    net = random_net([], seed=1 + hvd.rank())
+    hvd_dbs.tensorflow.broadcast_variables(net.variables, 0)
+    assert_equal_on_all_ranks(np.array(_states(net)).ravel())  # All ranks draw the same.
+    whole = _states(net)
+    last = hvd.size() - 1
+    for root in (0, last, 0):
+        hvd.split_random_seeds(net, root_rank=root)
+        states = _states(net)
+        rows = hvd_collective().allgather(np.array(states).ravel()).reshape(hvd.size(), -1, 2)
+        for of_generator in rows[:, :, 0].T:
+            assert len(set(of_generator.tolist())) == hvd.size()
+        assert (states == whole) == (hvd.rank() == 0)
+    if hvd.rank() == 0:
+        net.layers[0].layers[1].generators[0].state.assign([7, 5])
+    hvd.split_random_seeds(net)
+    assert {state[1] for state in _states(net)} == {0, 5}
+    state = hvd.elastic.KerasState(_compiled(random_net([])))
+    state.sync()
+    rows = hvd_collective().allgather(np.array(_states(state.model)).ravel())
+    assert len(np.unique(rows, axis=0)) == hvd.size()
+    with pytest.raises(ValueError, match=r"Ranks have different variables to broadcast"):
+        hvd.split_random_seeds(net if hvd.rank() == 0 else net.layers[-1])
+
+
+def _compiled(net: keras.Model) -> keras.Model:
+    net.build((None, 16))
+    balancer = hvd.Balancer(B, "even")
+    make_timings_usable(balancer)
+    compile_model(net, sgd(balancer))
+    return net
