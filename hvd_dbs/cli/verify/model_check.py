@@ -28,6 +28,7 @@ from hvd_dbs.cli.verify.model_training import (
     unit_roundoff,
 )
 from hvd_dbs.cli.verify.probe import first_weights
+from hvd_dbs.cli.verify.random_layers import seed_states
 from hvd_dbs.cli.verify.step_check import check_step, class_names, facts_of
 from hvd_dbs.cli.verify.user_model import (
     UserModel,
@@ -180,9 +181,10 @@ def _causes(
     alone: Sequence[ModelTraining],
 ) -> list[str]:
     """Why trainings differ, if they do. Collective."""
-    metrics, differ = failed_metrics(comparison), not weights_finding(comparison).is_ok
-    is_noise = not can_compare(comparison).is_ok
-    if not (differ or metrics or is_noise):
+    is_compared = can_compare(comparison).is_ok
+    metrics = failed_metrics(comparison) if is_compared else []
+    differ = is_compared and not weights_finding(comparison).is_ok
+    if is_compared and not (differ or metrics):
         return []
     step = None
     if differ and collective.size > 1:
@@ -194,5 +196,7 @@ def _causes(
     # What one process has found, of rank 0: causes are the same on all ranks.
     facts = gather(collective, [alone[0].drawn, alone[0].batch_means])[0]
     means = [name for name in facts[1] if name in metrics]
-    model = facts_of(subject.user, facts[0], means)
+    layers = list(seed_states(subject.user.model))
+    drawn = [layers[place] for place in facts[0] if place < len(layers)]
+    model = facts_of(subject.user, drawn, means)
     return [f"{'cause':<7} {text}" for text in causes(model, step, differ)]

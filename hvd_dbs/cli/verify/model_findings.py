@@ -100,14 +100,15 @@ def can_compare(comparison: Comparison) -> Finding:
 
 
 def model_findings(comparison: Comparison) -> list[Finding]:
-    """All findings, the same on all ranks; `can_compare` comes first."""
+    """All findings, the same on all ranks; `can_compare` comes first, and without it little."""
     size = len(comparison.digests)
     found = [can_compare(comparison)]
     if size > 1:
         plans = {tuple(plan) for plan in comparison.plans}
         text = f"{len(plans)} different ones in {len(comparison.plans)} steps"
         found.append(Finding(len(plans) > 1, f"plans change: {text}"))
-    found += [weights_finding(comparison), metrics_finding(comparison)]
+    if found[0].is_ok:
+        found += [weights_finding(comparison), metrics_finding(comparison)]
     others = [rank for rank, one in enumerate(comparison.digests) if one != comparison.digests[0]]
     if size > 1:
         claim = "weights are the same on all ranks, bit for bit"

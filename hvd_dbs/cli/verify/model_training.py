@@ -34,7 +34,7 @@ class ModelTraining:
         weights: The weights afterwards.
         metrics: Loss and metrics by name, one of each epoch.
         batch_means: Metrics that are means over batches, not over samples.
-        drawn: Layers that have drawn random numbers.
+        drawn: Which of `seed_states` have drawn random numbers, by place.
         batch_sizes: This rank's samples in each step.
     """
 
@@ -42,7 +42,7 @@ class ModelTraining:
     weights: Weights
     metrics: dict[str, list[float]]
     batch_means: list[str] = field(default_factory=list)
-    drawn: list[str] = field(default_factory=list)
+    drawn: list[int] = field(default_factory=list)
     batch_sizes: list[int] = field(default_factory=list)
 
     @property
@@ -183,18 +183,18 @@ def _fit(user: UserModel, dataset: tf.data.Dataset, watch: _Watch, **options: An
     if user.class_weight is not None:
         options["class_weight"] = user.class_weight
     build_for(model, dataset)
-    start, seeds = values_of(model), seed_states(model)
+    start, seeds = values_of(model), list(seed_states(model).values())
     options["callbacks"] = options.get("callbacks") or [watch]
     with quiet():
         history = model.fit(dataset, verbose=0, shuffle=False, **options).history
     weights = values_of(model)
-    now = seed_states(model)
+    now = list(seed_states(model).values())
     return ModelTraining(
         start=start if len(start) == len(weights) else [],
         weights=weights,
         metrics={name: [float(one) for one in values] for name, values in history.items()},
         batch_means=watch.batch_means,
-        drawn=[name for name in now if now[name] != seeds.get(name)],
+        drawn=[place for place, state in enumerate(now) if state not in seeds[place : place + 1]],
         batch_sizes=watch.batch_sizes,
     )
 
