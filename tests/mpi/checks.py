@@ -1,6 +1,7 @@
 """Checks that run on all ranks of one job, one after the other: process start-up is shared.
 
-A module of checks has functions `check_*` without arguments; each asserts on the rank it runs on.
+A module of checks has functions `check_*` without arguments, defined or assigned. Each asserts on
+its rank.
 What fails on any rank fails the check, and the other ranks go on to the next one together.
 `tests/mpi/test_*.py` starts the job, of one module or several, and reports each check as a test:
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 import threading
 import traceback
@@ -26,6 +28,7 @@ from tests.jobs import mpirun, python
 
 _TIMEOUT = 600.0  # Two ranks or three on two cores, beside other tests.
 _REPORT = "report.jsonl"
+_CHECK = re.compile(r"^(?:def )?(check_\w+)(?:\(| = )", re.MULTILINE)
 _PATIENCE = 30.0
 
 
@@ -37,10 +40,9 @@ def as_tests(
 ) -> Callable[..., None]:
     """A parametrized test: each check of the modules, or `only` some, on each number of ranks."""
     names = [
-        line.partition("(")[0].removeprefix("def ")
+        name
         for module in modules
-        for line in Path(*module.split(".")).with_suffix(".py").read_text().splitlines()
-        if line.startswith("def check_")
+        for name in _CHECK.findall(Path(*module.split(".")).with_suffix(".py").read_text())
     ]
     if only:
         names = [name for name in names if name in only]

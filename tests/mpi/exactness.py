@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
@@ -28,8 +29,8 @@ def exact(
     optimizer: Callable[[], keras.optimizers.Optimizer] = adam,
     *,
     compiled: Callable[..., None] | None = None,
-    strategy: Any = None,
     floatx: str = "float64",
+    policy: str | None = None,
     tolerance: float = 1e-7,
     fit_options: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] = lambda dataset: dataset,
@@ -46,8 +47,8 @@ def exact(
         optimizer: Makes the optimizer.
         compiled: Compiles the model instead of `compile`; gets it and a function that makes an
             optimizer distributed, or leaves it.
-        strategy: The balancer's; None: other plans every second step.
         floatx: Type of weights and computing.
+        policy: A policy of mixed precision; None: none.
         tolerance: Most that a weight or a reported number may differ by.
         fit_options: More arguments of `fit`.
         transform: Follows `balancer.dataset`, and the batches of one process.
@@ -62,10 +63,10 @@ def exact(
             net.compile(distributed(optimizer()), **compile_options)
 
     def check() -> None:
-        with _floatx(floatx):
-            given = strategy or scripted(some_plans(B))
-            every = None if strategy else 2
-            balancer = hvd.Balancer(B, given, every=every)
+        with _precision(floatx, policy or floatx):
+            strategy = os.environ.get("EXACTNESS_STRATEGY")
+            every = None if strategy else 2  # Plans change every second step.
+            balancer = hvd.Balancer(B, strategy or scripted(some_plans(B)), every=every)
             net = build()
             compile_for(net, lambda one: hvd.DistributedOptimizer(one, balancer=balancer))
             dataset = transform(balancer.dataset(data(), shuffle_seed=SEED))
@@ -115,12 +116,12 @@ def _one_process(
 
 
 @contextmanager
-def _floatx(name: str) -> Any:
-    before, policy = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx(name)
-    keras.config.set_dtype_policy(name)
+def _precision(floatx: str, policy: str) -> Any:
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
     try:
         yield
     finally:
-        keras.config.set_floatx(before)
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])

@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow
+from hvd_dbs.keras.layers.sync_batch_normalization import (
+    Synchronized,
+    synchronize_batch_normalization,
+)
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -98,49 +102,74 @@ def assert_equal_on_all_ranks(values: NDArray[Any]) -> None:
     np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))
 
 
+@contextmanager
+def warnings() -> Iterator[list[str]]:
+    """What is logged on this rank."""
+    heard: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    logger, handler = logging.getLogger("hvd_dbs.keras"), Handler()
+    logger.addHandler(handler)
+    try:
+        yield heard
+    finally:
+        logger.removeHandler(handler)
+
+
+def distance_to_one_process(
+    net: keras.Model, build: Callable[..., keras.Model], arrays: Any, epochs: int = 3
+) -> float:
+    """What a weight or statistic differs by from plain Keras on whole global batches, at most.
+
+    Only rank 0 computes that, after it was seen that all ranks have the same.
+    """
+    assert_equal_on_all_ranks(all_weights(net))
+    distance = 0.0
+    if hvd.rank() == 0:
+        expected = build(keras.layers.BatchNormalization)
+        one_process_run(expected, arrays, B, epochs=epochs)
+        distance = np.max(np.abs(all_weights(net) - all_weights(expected)))
+    return float(hvd_collective().broadcast(np.array([distance]))[0])
+
+
 def check_synchronized_layers_equal_one_process():
     arrays = images(NUM_SAMPLES)
-    expected = convolutional(keras.layers.BatchNormalization)
-    one_process_run(expected, arrays, B)
-    distance = {}
-    for kind in (hvd.layers.SyncBatchNormalization, synchronized, keras.layers.BatchNormalization):
+    for kind, options, allowed in (
+        (hvd.layers.SyncBatchNormalization, {}, (0, 1e-5)),
+        (synchronized, {"steps_per_execution": 3}, (0, 1e-5)),
+        (keras.layers.BatchNormalization, {}, (0.1, 10)),  # There is something to be seen.
+    ):
         net = convolutional(kind)
-        train(net, arrays)
-        assert_equal_on_all_ranks(all_weights(net))
-        distance[kind] = np.max(np.abs(all_weights(net) - all_weights(expected)))
-    *of_synchronized, of_plain = distance.values()
-    net = convolutional(synchronized)
-    train(net, arrays, steps_per_execution=3)
-    assert_equal_on_all_ranks(all_weights(net))
-    of_synchronized.append(np.max(np.abs(all_weights(net) - all_weights(expected))))
-    assert max(of_synchronized) < 1e-5, distance
-    assert of_plain > 0.1  # Without it there would be something to see.
+        with warnings() as heard:
+            train(net, arrays, **options)
+        assert allowed[0] <= distance_to_one_process(net, convolutional, arrays) <= allowed[1]
+        is_plain = kind is keras.layers.BatchNormalization
+        assert any("own batch" in line for line in heard) == (is_plain and hvd.rank() == 0)
 
 
 def check_masked_positions_do_not_count():
-    expected = of_tokens(keras.layers.BatchNormalization)
-    one_process_run(expected, tokens(), B)
     net = of_tokens(hvd.layers.SyncBatchNormalization)
     train(net, tokens())
-    assert_equal_on_all_ranks(all_weights(net))
-    np.testing.assert_allclose(all_weights(net), all_weights(expected), atol=1e-5)
+    assert distance_to_one_process(net, of_tokens, tokens()) <= 1e-5
 
 
 def check_half_precision_computes_statistics_in_float32():
-    arrays = images(NUM_SAMPLES)
-    arrays = (500 * arrays[0], arrays[1])  # The sum of their squares is beyond float16.
+    x, y = images(NUM_SAMPLES)
+    arrays = (500 * x, y)  # The sum of their squares is beyond float16.
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        expected = convolutional(keras.layers.BatchNormalization)
-        one_process_run(expected, arrays, B, epochs=1)
         net = convolutional(hvd.layers.SyncBatchNormalization)
         train(net, arrays, epochs=1)
+        distance = distance_to_one_process(net, convolutional, arrays, epochs=1)
     finally:
         keras.config.set_dtype_policy(before)
     assert {w.dtype for w in net.weights} == {"float32"}
-    assert_equal_on_all_ranks(all_weights(net))
-    np.testing.assert_allclose(all_weights(net), all_weights(expected), rtol=0.05, atol=0.05)
+    # The moving variance is one of values of 500.
+    assert distance <= 1e-3 * np.max(np.abs(all_weights(net)))
 
 
 def check_gradients_without_a_balancer_are_those_of_one_process():
@@ -196,7 +225,9 @@ def check_what_is_saved_is_plain_keras():
     ours, theirs = hvd.layers.SyncBatchNormalization, keras.layers.BatchNormalization
     for kind, loaded_kind in ((ours, ours), (synchronized, theirs)):
         net = convolutional(kind)
-        train(net, images(2 * B), epochs=1)
+        net(x, training=True)
+        synchronize_batch_normalization(net)  # As `fit` does.
+        assert isinstance(net.layers[1], Synchronized)
         with tempfile.TemporaryDirectory() as folder:
             net.save(Path(folder) / "model.keras")
             loaded = keras.saving.load_model(Path(folder) / "model.keras")
@@ -304,16 +335,15 @@ class RunningMean(keras.Layer):
 
 
 def check_states_of_other_layers_that_differ_are_warned_of():
-    for of_batches in (False, True):
-        keras.utils.set_random_seed(1)
-        net = keras.Sequential(
-            [keras.layers.Flatten(), RunningMean(of_batches), keras.layers.Dense(4)]
-        )
-        with warnings() as heard:
-            train(net, images(2 * B))
-        of_state = [line for line in heard if "A layer computes a state" in line]
-        assert len(of_state) == int(of_batches and hvd.rank() == 0), heard
-        assert all("hvd.allreduce" in line for line in of_state)
+    keras.utils.set_random_seed(1)
+    layers = [RunningMean(False), RunningMean(True), keras.layers.Dense(4)]
+    net = keras.Sequential([keras.layers.Flatten(), *layers])
+    with warnings() as heard:
+        train(net, images(2 * B))
+    of_state = [line for line in heard if "A layer computes a state" in line]
+    assert len(of_state) == int(hvd.rank() == 0), heard
+    assert all(f"{layers[1].mean.path} is off" in line for line in of_state)
+    assert all("hvd.allreduce" in line for line in of_state)
 
 
 def check_frozen_layers_are_left_alone():
@@ -331,35 +361,16 @@ def check_frozen_layers_are_left_alone():
     assert_equal_on_all_ranks(np.concatenate([w.numpy() for w in net.layers[-1].weights]))
 
 
-@contextmanager
-def warnings() -> Iterator[list[str]]:
-    """What is logged on this rank."""
-    heard: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.getMessage())
-
-    logger, handler = logging.getLogger("hvd_dbs.keras"), Handler()
-    logger.addHandler(handler)
-    try:
-        yield heard
-    finally:
-        logger.removeHandler(handler)
-
-
 def check_small_local_batches_are_warned_of_once():
     size = hvd.size()
     with warnings() as heard:
-        for kind, batch, ratios, is_warned in (
-            (keras.layers.BatchNormalization, 8 * size, [1] * size, False),
-            (keras.layers.BatchNormalization, 8 * size - 1, [1] * size, True),
-            (keras.layers.BatchNormalization, 200, [1, *[5] * (size - 1)], True),
-            (hvd.layers.SyncBatchNormalization, 2 * size, [1] * size, False),
+        for batch, ratios, is_warned in (
+            (8 * size, [1] * size, False),
+            (200, [1, *[5] * (size - 1)], True),
         ):
             heard.clear()
             balancer = hvd.Balancer(batch, hvd.strategies.static(ratios))
-            net = convolutional(kind)
+            net = convolutional(keras.layers.BatchNormalization)
             compile_model(net, sgd(balancer))
             dataset = balancer.dataset(images(2 * batch), shuffle_seed=SEED)
             fit(net, balancer, dataset, epochs=2)
@@ -410,16 +421,13 @@ def check_random_numbers_differ_between_ranks_and_are_the_same_again():
             assert len(np.unique(rows[:, step, part], axis=0)) == hvd.size(), step
     # Again, and whatever seed the other ranks have set.
     np.testing.assert_array_equal(run(seed=1 + hvd.rank())[1], seen)
-    # Rank 0 has the numbers, and the states, of plain Keras.
-    expected: list[list[float]] = []
-    plain = random_net(expected)
-    compile_model(plain, keras.optimizers.SGD(0.05))
-    plain.fit(x, y, batch_size=B, epochs=2, verbose=0, shuffle=False)
-    if hvd.rank() == 0:
+    if hvd.rank() == 0:  # It has the numbers, and the states, of plain Keras.
+        expected: list[list[float]] = []
+        plain = random_net(expected)
+        compile_model(plain, keras.optimizers.SGD(0.05))
+        plain.fit(x, y, batch_size=B, epochs=2, verbose=0, shuffle=False)
         np.testing.assert_array_equal(seen[:, :24], np.array(expected)[:, :24])
-    states = zip(_states(net), _states(plain), strict=True)
-    assert all(one[1] == other[1] for one, other in states)
-    assert (_states(net) == _states(plain)) == (hvd.rank() == 0)
+        assert _states(net) == _states(plain)
     # A training that ends after an epoch goes on with the numbers that would have followed.
     with tempfile.TemporaryDirectory() as folder:
 
