@@ -10,8 +10,8 @@ import tensorflow as tf
 from click.testing import CliRunner
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cli import verify_training
 from hvd_dbs.cli.main import main
+from hvd_dbs.cli.verify import training as verify_training
 from hvd_dbs.sampling import EpochOrder
 from hvd_dbs.tensorflow import gradient_reducer
 from tests.jobs import REPOSITORY

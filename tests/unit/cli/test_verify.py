@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from hvd_dbs.balancing.bounds import Bounds
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.cli.main import main
-from hvd_dbs.cli.verify_findings import Report, sampling_findings, training_findings
-from hvd_dbs.cli.verify_problem import RandomPlans, VerifyProblem, plain_average
+from hvd_dbs.cli.verify.findings import Report, sampling_findings, training_findings
+from hvd_dbs.cli.verify.problem import RandomPlans, VerifyProblem, plain_average
 
 PROBLEM = VerifyProblem(size=3, seed=1, epochs=2)
 LAST = PROBLEM.num_steps - 1

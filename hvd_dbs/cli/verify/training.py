@@ -13,8 +13,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cli.verify_findings import Report, Seen
-from hvd_dbs.cli.verify_problem import (
+from hvd_dbs.cli.verify.findings import Report, Seen
+from hvd_dbs.cli.verify.problem import (
     IMAGE_SHAPE,
     NUM_CLASSES,
     Batch,

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hvd_dbs.cli.input_error import InputError
-from hvd_dbs.cli.verify_findings import (
+from hvd_dbs.cli.verify.findings import (
     Finding,
     Report,
     sampling_findings,
     training_findings,
 )
-from hvd_dbs.cli.verify_problem import Step, VerifyProblem
+from hvd_dbs.cli.verify.problem import Step, VerifyProblem
 from hvd_dbs.cli.wording import counted
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.agreement import allgather_text, raise_together
 
 if TYPE_CHECKING:
-    from hvd_dbs.cli.verify_training import Training
+    from hvd_dbs.cli.verify.training import Training
 
 
 @click.command("verify")
@@ -35,13 +35,32 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of samples, first weights and plans.",
 )
+@click.option(
+    "--model",
+    metavar="MODULE:FUNCTION",
+    help="Verify a model of yours: the function returns a compiled Keras model and its samples.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(2, 100_000),
+    default=12,
+    show_default=True,
+    help="With --model: steps to train.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 2**31),
+    help="With --model: samples of all ranks in a step.  [default: 16 a rank, at least 32]",
+)
 @click.pass_context
-def command(context: click.Context, seed: int) -> None:
+def command(
+    context: click.Context, seed: int, model: str | None, steps: int, batch: int | None
+) -> None:
     """Checks on your machines that balanced training learns what one process would.
 
     Start it as you start your jobs: mpirun -np 4 hvd-dbs verify. It trains a small model on all
     ranks, with plans that change at random, and once more in plain Keras on whole global batches
-    in one process, and compares.
+    in one process, and compares. With --model it does so with a model of yours.
 
     Exit codes, the same on all ranks: 0; 1 if a property FAILED; 2 if nothing could be checked.
     """
@@ -53,7 +72,7 @@ def command(context: click.Context, seed: int) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # What matters is found, and said once.
     try:
         import hvd_dbs.keras as hvd
-        from hvd_dbs.cli import verify_training
+        from hvd_dbs.cli.verify import training as verify_training
     except ImportError as error:
         raise InputError(
             f"hvd-dbs verify trains, which is not possible here: {str(error).rstrip('.')}. "
@@ -62,15 +81,34 @@ def command(context: click.Context, seed: int) -> None:
     hvd.init()
     collective = job.connect()
     _print(collective, _heading(collective, verify_training.prepare()))
-    problem = VerifyProblem(collective.size, seed)
-    # An error in here ends this rank: the others wait for it in Horovod, where none is agreed on.
-    training, steps = verify_training.train_balanced(problem)
-    findings = _findings(collective, problem, training, steps)
-    _print(collective, *map(str, findings))
-    if problem.size == 1:
-        _print(collective, "one rank says little; start several: mpirun -np 4 hvd-dbs verify")
+    if model is None:
+        problem = VerifyProblem(collective.size, seed)
+        # An error in here ends this rank: others wait for it in Horovod, where none is agreed on.
+        training, seen = verify_training.train_balanced(problem)
+        findings = _findings(collective, problem, training, seen)
+        _print(collective, *map(str, findings))
+    else:
+        findings = _of_model(collective, model, seed, steps, batch)
+    if collective.size == 1:
+        name = "" if model is None else f" --model {model}"
+        text = f"one rank says little; start several: mpirun -np 4 hvd-dbs verify{name}"
+        _print(collective, text)
     verify_training.meet()  # A launcher ends all ranks when one of them ends with 1.
     context.exit(0 if all(finding.is_ok for finding in findings) else 1)
+
+
+def _of_model(
+    collective: job.Collective, name: str, seed: int, steps: int, batch: int | None
+) -> list[Finding]:
+    """The findings of a model of the user's, printed as they come. Collective."""
+    from hvd_dbs.cli.verify.model_check import Request, verify_model
+
+    findings = []
+    for found in verify_model(collective, Request(name, seed, steps, batch)):
+        _print(collective, str(found))
+        if isinstance(found, Finding):
+            findings.append(found)
+    return findings
 
 
 def _heading(collective: job.Collective, device: str) -> str:
@@ -104,7 +142,7 @@ def _findings(
     steps: list[tuple[Step, list[int]]],
 ) -> list[Finding]:
     """All findings from what each rank has trained, the same on all ranks. Collective."""
-    from hvd_dbs.cli.verify_training import compare
+    from hvd_dbs.cli.verify.training import compare
 
     seen: defaultdict[Step, list[tuple[int, list[int]]]] = defaultdict(list)
     for rank, row in enumerate(_gather(collective, steps)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hvd_dbs.cli.verify_problem import Step, VerifyProblem
+from hvd_dbs.cli.verify.problem import Step, VerifyProblem
 from hvd_dbs.cli.wording import counted
 from hvd_dbs.cluster.rank_names import name_ranks
 
