@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from hvd_dbs.tensorflow.global_batch import global_mean
+from hvd_dbs.keras import global_mean
 
 NUM_SAMPLES = 164
 LENGTH = 8

@@ -129,6 +129,9 @@ def weights_finding(comparison: Comparison) -> Finding:
     if not wrong:
         text = f"at most {one.difference:.2g} (allowed {allowed:.2g}), of {one.name}"
         return Finding(True, f"{claim}: {text}")
+    if not np.isfinite(one.difference):
+        text = f"{wrong} of {len(excess)} differ, {one.name} most: it is NaN or infinite"
+        return Finding(False, f"{claim}: {text}")
     return Finding(
         False,
         f"{claim}: {wrong} of {len(excess)} differ, {one.name} most, by {one.difference:.2g} "

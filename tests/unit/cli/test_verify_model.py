@@ -91,7 +91,9 @@ def test_a_weight_that_differs_is_named_against_update_and_size():
 @pytest.mark.parametrize("difference", [float("nan"), float("inf")])
 def test_nan_is_a_difference(difference):
     comparison = replace(ALIKE, weights=[KERNEL, replace(BIAS, difference=difference)])
-    assert not weights_finding(comparison).is_ok
+    finding = weights_finding(comparison)
+    assert not finding.is_ok
+    assert "dense/bias most: it is NaN or infinite" in finding.text
     metric = replace(LOSS, given=difference)
     assert not metrics_finding(replace(ALIKE, metrics=[metric])).is_ok
 
