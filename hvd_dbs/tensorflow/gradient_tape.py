@@ -156,7 +156,16 @@ def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:
 
     tape._allreduce_grads = reduce_named
     # First, since it calls `gradient` of the tape.
-    tape.get_local_and_global_gradients = with_plain_sources(tape.get_local_and_global_gradients)
+    local_and_global = with_plain_sources(tape.get_local_and_global_gradients)
+
+    def with_sources_as_given(target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
+        given = {tensorflow_variable(source).ref(): source for source in sources}
+        return tuple(
+            [(given[source.ref()], gradient) for source, gradient in pairs]
+            for pairs in local_and_global(target, sources, *arguments, **options)
+        )
+
+    tape.get_local_and_global_gradients = with_sources_as_given
     tape.gradient = with_plain_sources(tape.gradient)
     tape.register_local_source = lambda source: register(tensorflow_variable(source))
     return tape

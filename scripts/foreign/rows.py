@@ -62,6 +62,10 @@ _LOSS = Mend(
     r"(?:tf\.)?keras\.(?:losses|metrics)\.(mean_squared_error|categorical_accuracy)",
     r'"\1"',
 )
+_EAGERLY = Mend(
+    "_executing_eagerly", r"\bhvd\.(?:util\.)?_executing_eagerly\(", "_executing_eagerly("
+)
+_FUSED = Mend("fused=", r",\s*fused=(?:False|True)", "")
 _REFERENCE = Mend("var.ref()", r"\bvar\.ref\(\)", "id(var)")
 # The tests ask the optimizer for gradients, which Keras 3's has no method for; a tape gives them.
 _GRADIENTS = (
@@ -142,6 +146,7 @@ ROWS = (
     Row(
         "test/parallel/test_tensorflow.py",
         ("-k", f"not gpu and ({_TESTS_ON_VALUES})"),
+        (_EAGERLY, _FUSED, _REFERENCE),
         others=("test/parallel/base_test_tensorflow.py", "test/utils/common.py"),
         limit=900.0,
     ),
@@ -152,6 +157,7 @@ _TF1 = "TensorFlow 1 (tf.ConfigProto, tf.Session), which TensorFlow 2 does not h
 KNOWN = {
     "keras_mnist.py": _TF1,
     "keras_mnist_advanced.py": _TF1,
+    "test_tensorflow.py::test_horovod_syncbn_cpu": "its SyncBatchNormalization has Keras 2's fused=",
     "test_tensorflow2_keras.py::test_legacy_optimizer": "keras.optimizers.legacy is of Keras 2",
     "test_tensorflow2_keras.py::test_partial_distributed_optimizer": (
         "looks at gradients in Keras 2's _compute_gradients, before any weight changes"
