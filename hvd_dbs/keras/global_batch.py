@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,10 +98,13 @@ def train_on_global_batches(model: keras.Model, balancer: Balancer) -> None:
 def _added_losses(model: keras.Model, batch: GlobalBatch) -> Iterator[None]:
     """Within it, losses of `add_loss` are looked at as the model adds them up."""
     plain = model._aggregate_additional_loss
+    are_sums = _activity_losses_are_sums()
 
     def aggregate(loss: tf.Tensor) -> tf.Tensor:
         if not any(loss is one for one in _activity_losses(model)):
             batch.losses.check(loss, _ADDED_LOSS)
+        elif are_sums:
+            loss = loss * tf.cast(batch.sum_factor, loss.dtype)
         return plain(loss)
 
     model._aggregate_additional_loss = aggregate
@@ -111,14 +115,23 @@ def _added_losses(model: keras.Model, batch: GlobalBatch) -> Iterator[None]:
 
 
 def _activity_losses(model: keras.Model) -> list[tf.Tensor]:
-    """Those of Keras's own layers with an activity regularizer, which are means over samples."""
+    """Those that Keras's regularizers make of the outputs of Keras's layers."""
     return [
         loss
         for layer in model._flatten_layers()
-        if layer.activity_regularizer is not None
+        if type(layer.activity_regularizer).__module__.startswith("keras.src.regularizers.")
         and type(layer).__module__.startswith("keras.src.layers.")
         for loss in layer._losses
     ]
+
+
+@functools.cache
+def _activity_losses_are_sums() -> bool:
+    """Whether this version of Keras adds them up over a batch; newer ones take means."""
+    with tf.init_scope():
+        layer = keras.layers.Identity(activity_regularizer=keras.ops.sum)
+        layer(keras.ops.ones((2, 1)))
+        return float(layer.losses[0]) > 1
 
 
 def _warn(model: keras.Model, batch: GlobalBatch) -> None:

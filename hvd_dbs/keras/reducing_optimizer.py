@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hvd_dbs.cluster.collective import is_elastic
 from hvd_dbs.keras.local_variables import variable_reference
+from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate
 from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
 
@@ -183,19 +184,12 @@ def make_reducing(optimizer: Any, reduction: Reduction) -> Any:
         object.__setattr__(inner, _IS_INNER, True)
     if balancer is not None:
         ramped = optimizer if inner is None else inner
-        _mix_in(RampedLearningRate, ramped)
+        mix_in(RampedLearningRate, ramped)
         factor = balancer.dynamic_learning_rate.factor
         object.__setattr__(ramped, "_hvd_dbs_factor", factor)
-    _mix_in(ReducingOptimizer, optimizer)
+    mix_in(ReducingOptimizer, optimizer)
     object.__setattr__(optimizer, "_hvd_dbs_reduction", reduction)  # Nothing for Keras to track.
     return optimizer
-
-
-def _mix_in(mixin: Any, optimizer: Any) -> None:
-    """Puts a class before the optimizer's; of its name and module, so that Keras saves it so."""
-    base = type(optimizer)
-    attributes = {"__module__": base.__module__, "__doc__": base.__doc__}
-    optimizer.__class__ = type(base.__name__, (mixin, base), attributes)
 
 
 def _inside_condition() -> bool:

@@ -9,6 +9,7 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch
 
 
@@ -89,15 +90,7 @@ def synchronize_batch_normalization(model: keras.Model) -> None:
     for layer in model._flatten_layers():
         is_meant = isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized
         if is_meant and not isinstance(layer, Synchronized):
-            _mix_in(layer)
-
-
-def _mix_in(layer: keras.layers.BatchNormalization) -> None:
-    """Puts `Synchronized` before the layer's class, of whose name and module it stays."""
-    base = type(layer)
-    attributes = {"__module__": base.__module__, "__doc__": base.__doc__}
-    kind = type(base.__name__, (Synchronized, base), attributes)
-    object.__setattr__(layer, "__class__", kind)
+            mix_in(Synchronized, layer)
 
 
 def _broadcast_mask(mask: Any, inputs: tf.Tensor) -> tf.Tensor:
