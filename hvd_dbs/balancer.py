@@ -217,6 +217,7 @@ class Balancer:
             layout,
             request.costs,
         )
+        index_stage.on_unwatched = self.loop.warn_of_a_part
         # The same on all ranks: so is what each of them was given.
         self._resumption.read_from(index_stage)
         return make_dataset(samples, index_stage)

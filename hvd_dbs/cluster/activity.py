@@ -84,6 +84,15 @@ def call_of_fit() -> FrameType | None:
     return next((frame for frame in _stack(threading.get_ident()) if _is_fit(frame)), None)
 
 
+def is_evaluating() -> bool:
+    """Whether the main thread is in a call of Keras's `evaluate`; for any thread to ask."""
+    main = threading.main_thread().ident
+    return main is not None and any(
+        frame.f_code.co_name == "evaluate" and "/keras/" in frame.f_code.co_filename
+        for frame in _stack(main)
+    )
+
+
 def _reading(training_thread: int) -> str:
     """Where Python code is preparing data, if some is: in a generator or `py_function`."""
     for thread in sys._current_frames():

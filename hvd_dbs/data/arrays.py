@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.data.excerpt import Excerpt
@@ -21,7 +22,7 @@ class Arrays(Source):
         arrays: All with the same first dimension, which counts the samples.
 
     Raises:
-        TypeError: If one is ragged or sparse.
+        TypeError: If one is ragged or sparse, or holds Python objects other than text.
         ValueError: If there is no sample, or the first dimensions differ.
     """
 
@@ -33,6 +34,14 @@ class Arrays(Source):
                     f"have the same shape. Make it dense (RaggedTensor.to_tensor, "
                     f"tf.sparse.to_dense), or give samples of different sizes as "
                     f"hvd.data.Stream(tf.data.Dataset.from_tensor_slices(...))."
+                )
+            is_of_objects = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "O"
+            if is_of_objects and not _is_text(leaf):
+                raise TypeError(
+                    "dataset source has an array of Python objects (dtype=object), such as lists "
+                    "of different lengths; expected numbers or text. Pad the samples to one shape "
+                    "(keras.utils.pad_sequences), or give an object with __len__ and __getitem__ "
+                    "as hvd.data.RandomAccess(...)."
                 )
         with tf.device("CPU"):
             self._tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
@@ -74,6 +83,11 @@ class Arrays(Source):
             return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), self._tensors)
 
         return indices.map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _is_text(array: Any) -> bool:
+    """Whether an array of objects holds nothing but text or bytes."""
+    return all(isinstance(item, str | bytes) for item in np.ravel(array).tolist())
 
 
 def _text(nested: Any) -> str:

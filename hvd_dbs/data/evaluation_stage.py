@@ -24,9 +24,11 @@ class Evaluation:
             balancer.
         steps_done: Its steps so far.
         is_summed: Whether its metrics have been added up over the ranks.
+        on_unwatched: Called where a data set is read and no evaluation has begun.
     """
 
     def __init__(self) -> None:
+        self.on_unwatched: Callable[[], None] = lambda: None
         self.stage: EvaluationStage | None = None
         self.steps_done = 0
         self.is_summed = False
@@ -48,6 +50,7 @@ class Evaluation:
             ValueError: If that is the second pass of an evaluation.
         """
         if not self._is_open:
+            self.on_unwatched()
             return
         if self.stage is not None:
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -61,6 +61,7 @@ class IndexStage:
     Attributes:
         is_read: Whether steps have been read in training. Who looks into a data set before does
             not train on it.
+        on_unwatched: Called where it is read and no training has begun.
     """
 
     goes_straight_on = False
@@ -86,6 +87,7 @@ class IndexStage:
         self._changed = threading.Condition()
         self._schedule = PlanSchedule(batch_sizes)
         self.is_read = False
+        self.on_unwatched: Callable[[], None] = lambda: None
         self._training = False
         self._epoch = 0
         self._used_up = False
@@ -233,7 +235,9 @@ class IndexStage:
         return (numbers for numbers in self.begin_pass().steps if numbers is not NOT_YET)
 
     def begin_pass(self) -> Pass:
-        """Begins to read an epoch, behind the last position of it that has been used."""
+        """Begins to read an epoch, after the last position of it that has been used."""
+        if not self._training:
+            self.on_unwatched()
         with self._changed:
             # An iterator that starts when all of the open epoch has been handed out is the next
             # epoch's (a repeated data set begins again before training says so).

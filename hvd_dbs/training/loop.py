@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hvd_dbs.balancing import Controller, Plan
+from hvd_dbs.cluster.activity import is_evaluating
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.data.evaluation_stage import Evaluation
@@ -45,6 +46,7 @@ class TrainingLoop:
     ) -> None:
         self.clock = StepClock()
         self.evaluation = Evaluation()
+        self.evaluation.on_unwatched = self.warn_of_a_part
         self._collective = collective
         self._controller = controller
         self._shares = StepShares(self.clock)
@@ -54,6 +56,7 @@ class TrainingLoop:
         self._agreed_plan = controller.plan
         self._steps_in_call = 1
         self.is_training = False
+        self._has_warned_of_a_part = False
         self._resize_to: int | None = None
         self.followers: list[Callable[[int], None]] = []
         self._global_batch_size = controller.global_batch_size
@@ -176,6 +179,18 @@ class TrainingLoop:
         self._rounds.abandon()
         self._resize_to = None
         self.end_training()
+
+    def warn_of_a_part(self) -> None:
+        """Warns once where Keras evaluates on a rank's samples, and nobody adds up the results."""
+        if self._has_warned_of_a_part or self._collective.size == 1 or not is_evaluating():
+            return
+        self._has_warned_of_a_part = True
+        if self._collective.rank == 0:
+            _LOGGER.warning(
+                "model.evaluate reads each rank's part of a data set of balancer.dataset, so its "
+                "results differ between ranks. Make the data set with training=False, and give "
+                "evaluate callbacks=[hvd.callbacks.MetricAverageCallback()]."
+            )
 
     def check_resize(self, global_batch_size: int) -> None:
         """Raises ValueError if there can be no such global batch size, or not during this fit."""

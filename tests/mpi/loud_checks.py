@@ -139,3 +139,31 @@ def check_an_epoch_that_differs_names_the_ranks():
     require_same_epoch([3, 3])
     with pytest.raises(ValueError, match=r"epochs \[2, 0\] on ranks 0 to 1"):
         require_same_epoch([2, 0])
+
+
+def check_an_evaluation_that_nobody_adds_up_is_warned_of():
+    net = dense()
+    net.compile("sgd", cross_entropy())
+    for options, is_averaged, is_warned in (
+        ({}, False, True),
+        ({"training": False}, False, True),
+        ({"training": False}, True, False),
+    ):
+        balancer = hvd.Balancer(B, "even")
+        average = hvd.callbacks.MetricAverageCallback(balancer=balancer)
+        dataset = balancer.dataset(points(), **options)
+        with captured("hvd_dbs.training.loop") as records:
+            net.evaluate(dataset, verbose=0, callbacks=[average] * is_averaged)
+            sum(1 for _ in dataset)  # A loop of one's own knows what it reads.
+        lines = [record.getMessage() for record in records]
+        assert len(lines) == int(is_warned and hvd.rank() == 0 and hvd.size() > 1)
+        assert all("model.evaluate reads each rank's part" in line for line in lines)
+        meet()
+
+
+def check_arrays_of_objects_are_an_error():
+    balancer = hvd.Balancer(B, "even")
+    lists = np.array([[1], [2, 3]] * B, dtype=object)
+    with pytest.raises(TypeError, match=r"array of Python objects.*RandomAccess"):
+        balancer.dataset((lists, np.arange(2 * B)))
+    assert balancer.dataset(np.array(["a", "b"] * B, dtype=object)).element_spec.dtype == tf.string
