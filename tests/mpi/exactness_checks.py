@@ -394,7 +394,7 @@ check_positions_adam = exact(
 )
 check_positions_nadam = exact(positions, text, partial(optimizers.Nadam, 0.01), **per_token)
 check_positions_rmsprop = exact(
-    positions, text, partial(optimizers.RMSprop, 0.01, centered=True), **per_token
+    positions, text, partial(optimizers.RMSprop, 0.01, momentum=0.9), **per_token
 )
 check_positions_adagrad = exact(positions, text, partial(optimizers.Adagrad, 0.1), **per_token)
 check_positions_adadelta = exact(positions, text, partial(optimizers.Adadelta, 1.0), **per_token)
