@@ -42,7 +42,7 @@ for version in "${versions[@]}"; do
   ) >"$log" 2>&1 </dev/null; then
     result=$(tail -n 1 "$log")
   else
-    result="failed with $?"
+    result="failed with $?: $(tail -n 1 "$log")"
     status=1
     grep -E '^(FAILED|ERROR|setup:)' "$log" || tail -n 20 "$log"
   fi
