@@ -157,7 +157,7 @@ _TF1 = "TensorFlow 1 (tf.ConfigProto, tf.Session), which TensorFlow 2 does not h
 KNOWN = {
     "keras_mnist.py": _TF1,
     "keras_mnist_advanced.py": _TF1,
-    "test_tensorflow.py::test_horovod_syncbn_cpu": "it gives Keras 2's argument fused",
+    "test_tensorflow.py::test_horovod_syncbn_cpu": "Horovod's layer passes on Keras 2's fused=",
     "test_tensorflow2_keras.py::test_legacy_optimizer": "keras.optimizers.legacy is of Keras 2",
     "test_tensorflow2_keras.py::test_partial_distributed_optimizer": (
         "looks at gradients in Keras 2's _compute_gradients, before any weight changes"
