@@ -31,7 +31,7 @@ def exact(
     compiled: Callable[..., None] | None = None,
     floatx: str = "float64",
     policy: str | None = None,
-    tolerance: float = 1e-7,
+    tolerance: float = 1e-10,
     fit_options: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] = lambda dataset: dataset,
     **compile_options: Any,

@@ -184,7 +184,8 @@ def adding():
 
 
 def cross_entropy(**options):
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+    # A loss computes in the type that is the default where it is made, here at import.
+    return keras.losses.SparseCategoricalCrossentropy(True, dtype="float64", **options)
 
 
 def by_hand(y, logits):
