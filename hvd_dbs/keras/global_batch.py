@@ -54,10 +54,11 @@ def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
         >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
     """
     if balancer is None:
-        batch = GlobalBatch(1.0, float(hvd.size()), counts_samples=False)
+        batch = GlobalBatch(1.0, float(hvd.size()))
     else:
         of_step = require_balancer(balancer, "global_batch").step_batch()
-        batch = GlobalBatch(of_step.num_samples, of_step.total)
+        note_misfit = balancer.loop.note_misfit
+        batch = GlobalBatch(of_step.num_samples, of_step.total, note_misfit=note_misfit)
     with global_losses(), within(batch):
         yield batch
 

@@ -69,7 +69,7 @@ def seed_generators(model: keras.Layer) -> list[Any]:
 
 def _whole_state(generator: Any) -> list[int]:
     """Seed and counter of a generator; of one that was split, the seed that it was made of."""
-    seed, count = (int(word) for word in keras.ops.convert_to_numpy(generator.state))
+    seed, count = (int(word) for word in generator.state.value.numpy())
     whole, own = getattr(generator, _SPLIT, (seed, seed))
     return [whole if own == seed else seed, count]
 

@@ -74,6 +74,7 @@ class StepSamples:
             self._num_begun = tf.Variable(0, dtype=tf.int64)
             self._last_step = tf.Variable(0, dtype=tf.int64)
             self._total = tf.Variable(0, dtype=tf.int64)
+            self._misfit = tf.Variable(False)
             # Samples of all ranks in a full step, and in the last step.
             self._global = tf.Variable([0, 0], dtype=tf.int64)
             # By plan: its first step, samples in a full step, samples in the last step.
@@ -155,6 +156,17 @@ class StepSamples:
                 return StepWork(
                     tf.identity(samples), tf.where(is_new, work, AGAIN), self._of_all(step)
                 )
+
+    def note_misfit(self, is_misfit: tf.Tensor) -> None:
+        """Notes whether a loss has values that belong to no sample; in the graph."""
+        with tf.device("CPU"):
+            self._misfit.assign(self._misfit.read_value() | is_misfit)
+
+    def take_misfit(self) -> bool:
+        """Whether a loss has had such values since the last call."""
+        is_misfit = bool(self._misfit.numpy())
+        self._misfit.assign(False)
+        return is_misfit
 
     def _step(self) -> tf.Tensor:
         """The step under way."""

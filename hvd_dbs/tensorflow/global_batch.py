@@ -52,14 +52,14 @@ class GlobalBatch:
     Args:
         weight: This rank's samples that count, a scalar; 0 where it has padding samples only.
         total: Samples of all ranks, a scalar.
-        counts_samples: Whether weights are numbers of samples; if not, gradients of all ranks count
-            the same, however many samples they have.
+        note_misfit: Where weights are numbers of samples: notes whether a loss has values that
+            belong to none. None: gradients of all ranks count the same, however many samples they
+            have.
         process_set: The ranks that take part.
 
     Attributes:
         weight: Float64 scalar.
         total: Float64 scalar.
-        counts_samples: As given.
         losses: What is known of the losses of this step.
     """
 
@@ -68,13 +68,13 @@ class GlobalBatch:
         weight: tf.Tensor | float,
         total: tf.Tensor | float,
         *,
-        counts_samples: bool = True,
+        note_misfit: Callable[[tf.Tensor], None] | None = None,
         process_set: hvd.ProcessSet = hvd.global_process_set,
     ) -> None:
         with tf.device("CPU"):
             self.weight = tf.cast(weight, tf.float64)
             self.total = tf.cast(total, tf.float64)
-        self.counts_samples = counts_samples
+        self._note_misfit = note_misfit
         self.losses = StepLosses()
         self._process_set = process_set
         self._num_exchanges = 0
@@ -124,6 +124,18 @@ class GlobalBatch:
         """What a rank's summed loss is multiplied by: `W / w_i`, a float64 scalar."""
         with tf.device("CPU"):
             return tf.math.divide_no_nan(self.total, self.weight)
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether weights are numbers of samples."""
+        return self._note_misfit is not None
+
+    def check_rows(self, num_rows: tf.Tensor) -> None:
+        """Notes whether values, so many, are not as many for each sample."""
+        if self._note_misfit is not None:
+            with tf.device("CPU"):
+                samples = tf.cast(self.weight, tf.int64)
+                self._note_misfit(num_rows % tf.maximum(samples, 1) != 0)
 
     def _counted(self, tensor: tf.Tensor) -> tf.Tensor:
         """Zeros on a rank without samples, also where padding samples have made NaN."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.cluster.activity import is_evaluating
@@ -147,13 +148,15 @@ class TrainingLoop:
         self.begin_steps()
 
     def end_epoch(self) -> None:
-        """An epoch is over. Collective where its end is that of a round.
+        """An epoch is over. Collective.
 
         Raises:
             RuntimeError: If gradients were reduced in it, and none of its steps was told of.
-            ValueError: On all ranks, if it did not read the balancer's data set.
+            ValueError: On all ranks, if it did not read the balancer's data set, or a loss had
+                values that belong to no sample.
         """
         self.position.check_reading()
+        self.position.check_values()
         self.position.close_epoch()
         if self._rounds.are_between_epochs:
             self._apply(self._rounds.decide(self.position.last_batch_size))
@@ -264,6 +267,10 @@ class TrainingLoop:
     def step_batch(self) -> StepBatch:
         """The global batch of the step under way; in the graph."""
         return self._shares.samples.batch()
+
+    def note_misfit(self, is_misfit: tf.Tensor) -> None:
+        """Notes whether a loss has values that belong to no sample; in the graph."""
+        self._shares.samples.note_misfit(is_misfit)
 
     @property
     def _ahead(self) -> int:

@@ -132,8 +132,25 @@ class TrainingPosition:
             )
         raise_together(self._collective, error)
 
+    def check_values(self) -> None:
+        """Whether losses had as many values for each sample. Collective.
+
+        Raises:
+            ValueError: On all ranks, if gradients are weighted by samples that losses do not have.
+        """
+        error: Exception | None = None
+        if self._samples.take_misfit():
+            error = ValueError(
+                "A loss has values that belong to no sample: their number was no multiple of this "
+                "rank's samples, by which its gradient is weighted. Give the loss a mask or sample "
+                "weights instead of leaving values out, or make it with "
+                "hvd.global_mean(values, weights). Steps made so far are made with it."
+            )
+        raise_together(self._collective, error)
+
     def begin_training(self) -> None:
         """A training begins, whose first epoch is not open yet."""
+        self._samples.take_misfit()
         self._is_reading_checked = False
         self.stage.begin_training(self._controller.plan.batch_sizes)
         self.is_in_epoch = False

@@ -201,6 +201,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def _check_first_step(self) -> None:
         """Whether all ranks train the same model on the balancer's data is seen behind a step."""
         self._loop.position.check_reading()
+        self._loop.position.check_values()
         collective = self._balancer.collective
         error: Exception | None = None
         difference = difference_from_rank_0(collective, self.model.trainable_variables)
