@@ -8,308 +8,39 @@ from __future__ import annotations
 from functools import partial
 
 import keras
-import numpy as np
-import tensorflow as tf
-from keras import layers, ops
 
-import hvd_dbs.keras as hvd
-from tests.mpi.exactness import NUM_SAMPLES, exact
-
-VOCABULARY, LENGTH, WIDTH, CLASSES = 20, 6, 8, 4
-
-
-def rng():
-    return np.random.default_rng(5)
-
-
-def tokens():
-    """Padded token sequences of very different lengths, the longest first in each global batch."""
-    random = rng()
-    x = random.integers(1, VOCABULARY, (NUM_SAMPLES, LENGTH))
-    lengths = random.integers(1, LENGTH + 1, NUM_SAMPLES)
-    return np.where(np.arange(LENGTH) < lengths[:, None], x, 0).astype(np.int32)
-
-
-def token_labels():
-    return rng().integers(0, CLASSES, (NUM_SAMPLES, LENGTH))
-
-
-def text():
-    return tokens(), token_labels()
-
-
-def text_with_ignored():
-    x = tokens()
-    return x, np.where(x == 0, -1, token_labels())
-
-
-def text_with_weights():
-    return tokens(), token_labels(), rng().uniform(0, 2, (NUM_SAMPLES, LENGTH))
-
-
-def points():
-    random = rng()
-    return random.normal(size=(NUM_SAMPLES, 5)), random.integers(0, CLASSES, NUM_SAMPLES)
-
-
-def weighted_points():
-    return *points(), rng().uniform(0, 2, NUM_SAMPLES)
-
-
-def two_targets():
-    return tokens(), (token_labels(), rng().normal(size=(NUM_SAMPLES, LENGTH, 1)))
-
-
-class Positions(layers.Layer):
-    """Tokens plus positions, as in Keras's guides."""
-
-    def __init__(self, mask_zero=True):
-        super().__init__()
-        self.token = layers.Embedding(VOCABULARY, WIDTH, mask_zero=mask_zero)
-        self.position = layers.Embedding(LENGTH, WIDTH)
-        self.supports_masking = True
-
-    def compute_mask(self, x, mask=None):
-        return self.token.compute_mask(x)
-
-    def call(self, x):
-        return self.token(x) + self.position(ops.arange(ops.shape(x)[-1]))
-
-
-class RelativePositions(layers.Layer):
-    """A bias for each distance: rows looked up more than once, and for no sample."""
-
-    def __init__(self):
-        super().__init__()
-        self.bias = layers.Embedding(2 * LENGTH, WIDTH)
-
-    def call(self, x):
-        places = ops.arange(LENGTH)
-        distances = places[:, None] - places[None, :] + LENGTH
-        return x + ops.sum(ops.tanh(self.bias(distances)), axis=0)
-
-
-class Tied(layers.Layer):
-    """A language model's head that is its embedding."""
-
-    def __init__(self):
-        super().__init__()
-        self.token = layers.Embedding(CLASSES + VOCABULARY, WIDTH)
-
-    def call(self, x):
-        hidden = ops.tanh(self.token(x))
-        return ops.matmul(hidden, ops.transpose(self.token.embeddings))
-
-
-class OneTable(layers.Layer):
-    """Tokens and positions looked up in one table."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = layers.Embedding(VOCABULARY + LENGTH, WIDTH)
-
-    def call(self, x):
-        return self.table(x) + self.table(VOCABULARY + ops.arange(LENGTH))
-
-
-def seeded(build):
-    def build_anew():
-        keras.utils.set_random_seed(1)
-        return build()
-
-    return build_anew
-
-
-def sequential(*more):
-    return seeded(
-        lambda: keras.Sequential([layers.Input((LENGTH,), dtype="int32"), *(m() for m in more)])
-    )
-
-
-head = partial(layers.Dense, CLASSES)
-embedded = partial(layers.Embedding, VOCABULARY, WIDTH)
-masked = sequential(partial(layers.Embedding, VOCABULARY, WIDTH, mask_zero=True), head)
-unmasked = sequential(embedded, head)
-positions = sequential(partial(Positions, mask_zero=False), head)
-relative = sequential(embedded, RelativePositions, head)
-tied = sequential(Tied)
-one_table = sequential(OneTable, head)
-
-
-@seeded
-def dense():
-    return keras.Sequential([layers.Input((5,)), layers.Dense(8, "tanh"), head()])
-
-
-@seeded
-def transformer():
-    x = layers.Input((LENGTH,), dtype="int32")
-    h = Positions()(x)
-    attended = layers.MultiHeadAttention(2, WIDTH // 2)(h, h)
-    h = layers.LayerNormalization()(h + attended)
-    return keras.Model(x, head()(layers.LayerNormalization()(h + layers.Dense(WIDTH, "gelu")(h))))
-
-
-@seeded
-def two_outputs():
-    """One masked by its tokens, the other not at all."""
-    x = layers.Input((LENGTH,), dtype="int32")
-    h = layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)(x)
-    other = layers.Embedding(VOCABULARY, WIDTH)(x)
-    return keras.Model(x, [head(name="label")(h), layers.Dense(1, name="value")(other)])
-
-
-@seeded
-def recurrent():
-    x = layers.Input((LENGTH,), dtype="int32")
-    h = layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)(x)
-    return keras.Model(x, head()(layers.GRU(WIDTH, return_sequences=True)(h)))
-
-
-class Adding(layers.Layer):
-    """Adds a loss that is no mean over samples."""
-
-    def call(self, x):
-        self.add_loss(0.01 * hvd.global_sum(ops.square(x)))
-        self.add_loss(hvd.global_mean(ops.square(x), x > 0))
-        self.add_loss(0.1 * ops.mean(ops.abs(x)))
-        return x
-
-
-@seeded
-def adding():
-    regular = keras.regularizers.L2(0.01)
-    hidden = layers.Dense(8, "tanh", activity_regularizer=regular, kernel_regularizer=regular)
-    return keras.Sequential([layers.Input((5,)), hidden, Adding(), head()])
-
-
-def cross_entropy(**options):
-    # A loss computes in the type that is the default where it is made, here at import.
-    return keras.losses.SparseCategoricalCrossentropy(True, dtype="float64", **options)
-
-
-def by_hand(y, logits):
-    """A masked mean written by hand."""
-    each = keras.losses.sparse_categorical_crossentropy(ops.maximum(y, 0), logits, True)
-    return hvd.global_mean(each, y >= 0)
-
-
-class OwnStep(keras.Model):
-    """A step of its own, with an optimizer that is not the compiled one for half of it."""
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            logits = self(x, training=True)
-            loss = self.compute_loss(x=x, y=y, y_pred=logits)
-        weights = self.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, weights), weights)
-        self.seen.update_state(loss)
-        return {"own": self.seen.result()}
-
-    @property
-    def metrics(self):
-        return [self.seen]
-
-
-@seeded
-def own_step():
-    x = layers.Input((LENGTH,), dtype="int32")
-    model = OwnStep(x, head()(layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)(x)))
-    model.seen = keras.metrics.Mean(name="own")
-    return model
-
-
-@seeded
-def normalized():
-    return keras.Sequential(
-        [
-            layers.Input((5,)),
-            layers.Dense(8),
-            layers.BatchNormalization(synchronized=True, momentum=0.5),
-            layers.Activation("tanh"),
-            head(),
-        ]
-    )
-
-
-def points_that_overflow():
-    x, y = points()
-    x[7] = 6e4  # In float16, of the one rank that has this sample.
-    return x, y
-
-
-class Gan(keras.Model):
-    """Two optimizers, neither of them the compiled one; as in Keras's guide."""
-
-    def __init__(self):
-        super().__init__()
-        self.generator = keras.Sequential([layers.Input((5,)), layers.Dense(5)])
-        self.discriminator = keras.Sequential([layers.Input((5,)), layers.Dense(1)])
-        self.seen = keras.metrics.Mean(name="d_loss")
-
-    def compile(self, d_optimizer, g_optimizer):
-        super().compile()
-        self.d_optimizer, self.g_optimizer = d_optimizer, g_optimizer
-        self.loss_fn = keras.losses.BinaryCrossentropy(from_logits=True)
-
-    @property
-    def metrics(self):
-        return [self.seen]
-
-    def call(self, x):
-        return self.generator(x)
-
-    def train_step(self, data):
-        latent, real = data
-        both = tf.concat([self.generator(latent), real], 0)
-        labels = tf.concat([tf.ones_like(latent[:, :1]), tf.zeros_like(real[:, :1])], 0)
-        with tf.GradientTape() as tape:
-            d_loss = self.loss_fn(labels, self.discriminator(both))
-        weights = self.discriminator.trainable_weights
-        gradients = tape.gradient(d_loss, weights)
-        self.d_optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        with tf.GradientTape() as tape:
-            fooled = self.discriminator(self.generator(latent))
-            g_loss = self.loss_fn(tf.zeros_like(latent[:, :1]), fooled)
-        weights = self.generator.trainable_weights
-        gradients = tape.gradient(g_loss, weights)
-        self.g_optimizer.apply_gradients(zip(gradients, weights, strict=True))
-        self.seen.update_state(d_loss)
-        return {"d_loss": self.seen.result()}
-
-
-def compile_gan(gan, distributed):
-    gan.compile(distributed(keras.optimizers.Adam(0.01)), distributed(keras.optimizers.Adam(0.02)))
-
-
-def latent_and_real():
-    return rng().normal(size=(NUM_SAMPLES, 5)), rng().uniform(size=(NUM_SAMPLES, 5))
-
-
-@seeded
-def several_embeddings():
-    x = layers.Input((LENGTH,), dtype="int32")
-    words, others = embedded()(x), layers.Embedding(VOCABULARY, 3)(x)
-    h = layers.Concatenate()([words, others])
-    return keras.Model(x, head()(h))
-
-
-def cut(x, y):
-    """To the longest sequence of this rank's batch."""
-    longest = tf.reduce_max(tf.reduce_sum(tf.cast(x > 0, tf.int32), 1))
-    return x[:, :longest], y[:, :longest]
-
-
-def cut_to_longest(dataset):
-    return dataset.map(cut)
-
-
-@seeded
-def of_any_length():
-    x = layers.Input((None,), dtype="int32")
-    return keras.Model(x, head()(Positions()(x)))
-
+from tests.mpi.exactness import exact
+from tests.mpi.exactness_models import (
+    Gan,
+    adding,
+    by_hand,
+    compile_gan,
+    cross_entropy,
+    cut_to_longest,
+    dense,
+    latent_and_real,
+    masked,
+    normalized,
+    of_any_length,
+    one_table,
+    own_step,
+    points,
+    points_that_overflow,
+    positions,
+    recurrent,
+    relative,
+    seeded,
+    several_embeddings,
+    text,
+    text_with_ignored,
+    text_with_weights,
+    tied,
+    transformer,
+    two_outputs,
+    two_targets,
+    unmasked,
+    weighted_points,
+)
 
 optimizers = keras.optimizers
 accuracy = {"metrics": ["accuracy"]}

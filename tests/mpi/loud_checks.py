@@ -12,7 +12,7 @@ from keras import layers, ops
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.keras.initial_epoch import require_same_epoch
-from tests.mpi.exactness_checks import (
+from tests.mpi.exactness_models import (
     cross_entropy,
     dense,
     masked,
