@@ -53,7 +53,7 @@ def without_numbers(line):
 
 def weighing(change):
     def weighted_allreduce(tensors, weight, **options):
-        return original(tensors, change(weight), **options)
+        return original(tensors, change(weight), **{**options, "total_weight": None})
 
     original = gradient_reducer.weighted_allreduce
     return gradient_reducer, "weighted_allreduce", weighted_allreduce
