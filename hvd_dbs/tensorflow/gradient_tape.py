@@ -147,9 +147,7 @@ def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:
             return reduce(gradients, *arguments)
         with tf.name_scope(_SCOPE):
             named = [
-                tf.nest.map_structure(
-                    partial(tf.identity, name=f"{i}"), gradient, expand_composites=True
-                )
+                None if gradient is None else _named(gradient, f"{i}")
                 for i, gradient in enumerate(gradients)
             ]
             return reduce(named, *arguments)

@@ -57,7 +57,7 @@ class Rank:
             self.stage.begin_training(plan)
         self.stage.open_epoch(epoch, plan, settled)
         self.settled = settled
-        self.shares.begin_epoch(self.stage, self.stage.num_steps, plan)
+        self.shares.begin_epoch(self.stage, epoch, self.stage.num_steps, plan)
         self.shares.tell(0, self.num_ahead)
         self.iterator, self.ahead = self.stage(), []
 
@@ -67,7 +67,7 @@ class Rank:
         while step + len(self.ahead) < reach:
             self.ahead.append(next(self.iterator))
         indices = self.ahead.pop(0)
-        weight, work = (value.numpy() for value in self.shares.samples.work())
+        weight, work, _ = (value.numpy() for value in self.shares.samples.work())
         assert weight in (0, len(indices))
         share = self.stage.share(step)
         assert (weight, work) == (share.num_samples, share.work)

@@ -37,7 +37,7 @@ def test_a_step_that_is_told_may_be_asked_for_any_number_of_times():
     seen = []
     for step, times in enumerate((2, 1, 0, 3, 2)):
         samples.begin_step(step)
-        seen.append([tuple(map(float, work())) for _ in range(times)])
+        seen.append([tuple(map(float, work()[:2])) for _ in range(times)])
         assert samples.num_begun == (step + 1 if times else step)
     again = (8, AGAIN)
     assert seen == [[(8, 8), again], [(8, 8)], [], [(8, 8), again, again], [(5, 5), (5, AGAIN)]]
@@ -57,7 +57,7 @@ def test_steps_that_are_told_one_by_one():
 
     @tf.function
     def two():
-        return [tf.stack([tf.cast(n, tf.float64), work]) for n, work in (advance(), advance())]
+        return [tf.stack([tf.cast(n, tf.float64), w]) for n, w, _ in (advance(), advance())]
 
     advance = samples.work
     for _ in range(2):
@@ -77,3 +77,17 @@ def test_a_step_before_any_epoch_is_an_error():
     """Else a fit without DynamicBatchSizeCallback would weigh every gradient by 0."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="DynamicBatchSizeCallback"):
         tf.function(StepSamples(StepClock()).work)()
+
+
+def test_the_global_batch_of_a_step_may_be_asked_for_before_the_step_counts():
+    samples = StepSamples(StepClock())
+
+    @tf.function
+    def step():
+        before, work = samples.batch(), samples.work()
+        return before.num_samples, before.total, work.num_samples, work.total
+
+    for _ in range(2):
+        samples.begin_epoch(num_steps=3, full=8, last=0, of_all=(16, 5))
+        seen = [tuple(map(int, step())) for _ in range(3)]
+        assert seen == [(8, 16, 8, 16)] * 2 + [(0, 5, 0, 5)]

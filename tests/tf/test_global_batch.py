@@ -1,0 +1,111 @@
+"""What a step knows of its samples, read off its graph; means by hand in one process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.keras.global_batch import global_batch
+from hvd_dbs.tensorflow.dependence import depends_on_samples
+from hvd_dbs.tensorflow.global_batch import current_global_batch
+from hvd_dbs.tensorflow.sparse_rows import reduce_rows
+
+SCALE = tf.Variable(2.0)
+BEFORE = tf.range(3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _horovod():
+    hvd.init()
+
+
+def _positions(x):
+    return tf.range(tf.shape(x)[1])
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (lambda x: x, True),
+        (lambda x: tf.reduce_sum(2.0 * x), True),
+        (_positions, False),
+        (tf.shape, False),
+        (lambda x: BEFORE + 1, False),
+        (lambda x: SCALE * SCALE, False),
+        (lambda x: tf.cast(_positions(x), tf.float32) * SCALE, False),
+        (lambda x: tf.concat([_positions(x), tf.cast(x[0], tf.int32)], 0), True),
+        (lambda x: tf.random.uniform([3]), True),  # Each rank would draw its own.
+    ],
+)
+def test_what_depends_on_samples(of, expected):
+    found = []
+
+    @tf.function
+    def step(x):
+        found.append(depends_on_samples(of(x)))
+
+    step(tf.ones([2, 3]))
+    assert found == [expected]
+    assert depends_on_samples(tf.ones([2])) is None  # No graph to read it off.
+
+
+def test_a_dependence_that_is_known_does_not_count():
+    found = []
+
+    @tf.function
+    def step(x):
+        known = tf.reduce_mean(x)
+        found.append(depends_on_samples(0.5 * known, [known]))
+        found.append(depends_on_samples(0.5 * known + x[0, 0], [known]))
+
+    step(tf.ones([2, 3]))
+    assert found == [False, True]
+
+
+def test_rows_of_no_sample_are_added_up_and_others_stand_one_after_the_other():
+    """A job of two ranks whose other rank has the same gradients."""
+
+    def of_two_ranks(gradients):
+        def both(gradient):
+            if isinstance(gradient, tf.IndexedSlices):
+                values, rows = gradient.values, gradient.indices
+                return tf.IndexedSlices(
+                    tf.concat([values, values], 0), tf.concat([rows, rows], 0), gradient.dense_shape
+                )
+            return 2 * gradient
+
+        return [both(gradient) for gradient in gradients]
+
+    table = tf.Variable(tf.random.uniform([9, 2]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def step(x):
+        with tf.GradientTape() as tape:
+            places = tf.range(5, 5 + tf.shape(x)[1])
+            loss = tf.reduce_sum(tf.gather(table, x) + tf.gather(table, places))
+        gradient = tape.gradient(loss, table)
+        (reduced,) = reduce_rows([gradient], 2, of_two_ranks)
+        return reduced.indices, reduced.values
+
+    x = np.array([[1, 1, 3], [0, 1, 2]], np.int32)
+    rows, values = step(x)
+    counts = np.bincount(rows.numpy(), minlength=9)
+    assert counts.tolist() == [2, 6, 2, 2, 0, 1, 1, 1, 0]  # Tokens twice, positions once.
+    # Each position's row: two samples of two ranks.
+    assert set(values.numpy()[rows.numpy() >= 5].ravel().tolist()) == {4.0}
+
+
+def test_means_by_hand_are_plain_outside_of_a_step():
+    values, mask = np.array([[1.0, 5.0], [3.0, np.nan]]), np.array([[1, 0], [1, 0]])
+    assert current_global_batch() is None
+    assert float(hvd.global_mean(values, mask)) == 2.0
+    assert float(hvd.global_mean(values[:, :1])) == 2.0
+    assert float(hvd.global_mean(values, np.zeros((2, 2)))) == 0.0
+    assert float(hvd.global_sum(values[:, :1])) == 4.0
+    with global_batch():  # One rank is the whole global batch.
+        assert current_global_batch() is not None
+        assert float(hvd.global_mean(values, mask)) == 2.0
+        assert float(hvd.global_sum(values[:, :1])) == 4.0
+    assert current_global_batch() is None
