@@ -18,6 +18,7 @@ from tests.mpi.exactness_models import (
     cross_entropy,
     cut_to_longest,
     dense,
+    embeddings,
     latent_and_real,
     masked,
     normalized,
@@ -37,7 +38,7 @@ from tests.mpi.exactness_models import (
     tied,
     transformer,
     two_outputs,
-    two_targets,
+    two_texts,
     unmasked,
     weighted_points,
 )
@@ -89,7 +90,7 @@ check_sum = exact(
 )
 check_masked_sum = exact(masked, text, loss=cross_entropy(reduction="sum"))
 check_two_outputs_with_different_masks = exact(
-    two_outputs, two_targets, loss=[cross_entropy(), "mse"], loss_weights=[1.0, 0.5]
+    two_outputs, two_texts, loss=[cross_entropy(), "mse"], loss_weights=[1.0, 0.5]
 )
 check_added_losses = exact(adding, points, loss=cross_entropy())
 check_loss_by_hand = exact(unmasked, text_with_ignored, loss=by_hand)
@@ -118,20 +119,27 @@ check_masked_mixed_precision = exact(
     masked, text, floatx="float32", policy="mixed_float16", tolerance=2e-3, **per_token
 )
 
-check_positions_sgd = exact(
-    positions, text, partial(optimizers.SGD, 0.1, momentum=0.9, nesterov=True), **per_token
-)
-check_positions_adam = exact(
-    positions, text, partial(optimizers.Adam, 0.01, amsgrad=True), **per_token
-)
-check_positions_nadam = exact(positions, text, partial(optimizers.Nadam, 0.01), **per_token)
-check_positions_rmsprop = exact(
-    positions, text, partial(optimizers.RMSprop, 0.01, momentum=0.9), **per_token
-)
-check_positions_adagrad = exact(positions, text, partial(optimizers.Adagrad, 0.1), **per_token)
-check_positions_adadelta = exact(positions, text, partial(optimizers.Adadelta, 1.0), **per_token)
-check_positions_adamax = exact(positions, text, partial(optimizers.Adamax, 0.01), **per_token)
-check_positions_ftrl = exact(positions, text, partial(optimizers.Ftrl, 0.1), **per_token)
-check_positions_lion = exact(positions, text, partial(optimizers.Lion, 0.01), **per_token)
+check_positions = exact(positions, text, **per_token)
 check_tied_embeddings = exact(tied, text, **per_token)
-check_tied_embeddings_rmsprop = exact(tied, text, partial(optimizers.RMSprop, 0.01), **per_token)
+
+# Embeddings of tokens, of positions and tied ones in one model.
+check_embeddings_sgd = exact(
+    embeddings, text, partial(optimizers.SGD, 0.1, momentum=0.9, nesterov=True), **per_token
+)
+check_embeddings_adam = exact(
+    embeddings, text, partial(optimizers.Adam, 0.01, amsgrad=True), **per_token
+)
+check_embeddings_adamw = exact(embeddings, text, partial(optimizers.AdamW, 0.01), **per_token)
+check_embeddings_nadam = exact(embeddings, text, partial(optimizers.Nadam, 0.01), **per_token)
+check_embeddings_rmsprop = exact(
+    embeddings, text, partial(optimizers.RMSprop, 0.01, momentum=0.9), **per_token
+)
+check_embeddings_adagrad = exact(embeddings, text, partial(optimizers.Adagrad, 0.1), **per_token)
+check_embeddings_adadelta = exact(embeddings, text, partial(optimizers.Adadelta, 1.0), **per_token)
+check_embeddings_adamax = exact(embeddings, text, partial(optimizers.Adamax, 0.01), **per_token)
+check_embeddings_ftrl = exact(embeddings, text, partial(optimizers.Ftrl, 0.1), **per_token)
+check_embeddings_lion = exact(embeddings, text, partial(optimizers.Lion, 0.01), **per_token)
+check_embeddings_lamb = exact(embeddings, text, partial(optimizers.Lamb, 0.01), **per_token)
+check_embeddings_adafactor = exact(
+    embeddings, text, partial(optimizers.Adafactor, 0.01), **per_token
+)

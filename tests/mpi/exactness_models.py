@@ -53,8 +53,10 @@ def weighted_points():
     return *points(), rng().uniform(0, 2, NUM_SAMPLES)
 
 
-def two_targets():
-    return tokens(), (token_labels(), rng().normal(size=(NUM_SAMPLES, LENGTH, 1)))
+def two_texts():
+    """With masks of their own, and a target each."""
+    values = rng().normal(size=(NUM_SAMPLES, LENGTH, 1))
+    return (tokens(), tokens()[::-1].copy()), (token_labels(), values)
 
 
 class Positions(layers.Layer):
@@ -98,6 +100,19 @@ class Tied(layers.Layer):
         return ops.matmul(hidden, ops.transpose(self.token.embeddings))
 
 
+class Embeddings(layers.Layer):
+    """Of tokens, of positions, and one that is the model's head too."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = Positions(mask_zero=False)
+        self.tied = Tied()
+
+    def call(self, x):
+        hidden = self.both(x) + self.tied.token(x)
+        return ops.matmul(hidden, ops.transpose(self.tied.token.embeddings))
+
+
 class OneTable(layers.Layer):
     """Tokens and positions looked up in one table."""
 
@@ -130,6 +145,7 @@ unmasked = sequential(embedded, head)
 positions = sequential(partial(Positions, mask_zero=False), head)
 relative = sequential(embedded, RelativePositions, head)
 tied = sequential(Tied)
+embeddings = sequential(Embeddings)
 one_table = sequential(OneTable, head)
 
 
@@ -149,11 +165,11 @@ def transformer():
 
 @seeded
 def two_outputs():
-    """One masked by its tokens, the other not at all."""
-    x = layers.Input((LENGTH,), dtype="int32")
-    h = layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)(x)
-    other = layers.Embedding(VOCABULARY, WIDTH)(x)
-    return keras.Model(x, [head(name="label")(h), layers.Dense(1, name="value")(other)])
+    """Each masked by the tokens of an input of its own."""
+    x, other = layers.Input((LENGTH,), dtype="int32"), layers.Input((LENGTH,), dtype="int32")
+    embed = layers.Embedding(VOCABULARY, WIDTH, mask_zero=True)
+    label, value = head(name="label")(embed(x)), layers.Dense(1, name="value")(embed(other))
+    return keras.Model([x, other], [label, value])
 
 
 @seeded
