@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+import hvd_dbs
 from hvd_dbs.balancer_arguments import (
     BatchSizeBound,
     BatchSizeLimits,
@@ -19,11 +20,13 @@ from hvd_dbs.balancer_arguments import (
 from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
+from hvd_dbs.cluster.introduction import Introduction, introduce
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.excerpt import Excerpt
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
+from hvd_dbs.ops import native
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepBatch, StepWork
 from hvd_dbs.sampling import Cursor
@@ -55,7 +58,8 @@ class Balancer:
 
     Raises:
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
-        RuntimeError: If Horovod is not initialized.
+        RuntimeError: If Horovod is not initialized; on all ranks, if they have different versions
+            of hvd_dbs.
 
     Example:
         >>> balancer = hvd.Balancer(global_batch_size=512, strategy="dbs")  # doctest: +SKIP
@@ -73,6 +77,7 @@ class Balancer:
         journal: str | os.PathLike[str] | None = None,
     ) -> None:
         self.collective = job.connect_for_long()
+        ranks = introduce(self.collective, _versions())
         given = {
             "global_batch_size": global_batch_size,
             "strategy": identity(strategy),
@@ -85,7 +90,7 @@ class Balancer:
         self._given = {name: repr(value) for name, value in given.items()}
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        hosts = agreement.hostnames(self.collective)
+        hosts = [one.host for one in ranks]
         self._limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of)
         bounds = self._limits.bounds(hosts)
         self._controller = Controller(
@@ -98,6 +103,7 @@ class Balancer:
         )
         self._excerpt = Excerpt()
         self.loop = TrainingLoop(self.collective, self._controller, log)
+        self._measure_links(ranks)
         self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
         self.loop.followers.append(self.dynamic_learning_rate.follow)
         self._resumption = Resumption(
@@ -292,12 +298,14 @@ class Balancer:
             return
         self._resumption.remember()
         self.collective.meet()
+        ranks = introduce(self.collective, _versions())
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        hosts = agreement.hostnames(self.collective)
+        hosts = [one.host for one in ranks]
         agreement.require_alike(self.collective, self._excerpt.values, self._excerpt.require_like)
         self._controller.change_ranks(global_batch_size, self._limits.bounds(hosts))
         self.loop.change_ranks(hosts)
+        self._measure_links(ranks)
         self.dynamic_learning_rate.follow(global_batch_size)
         self._resumption.rejoin(state)
 
@@ -305,6 +313,10 @@ class Balancer:
         """Cancels exchanges that are under way when a training is interrupted."""
         self.collective.close()
         self.loop.abandon_training()
+
+    def _measure_links(self, ranks: Sequence[Introduction]) -> None:
+        hosts, addresses = [one.host for one in ranks], [one.addresses for one in ranks]
+        self.loop.links.change_hosts(hosts, addresses, self.rank)
 
     @property
     def clock(self) -> StepClock:
@@ -318,6 +330,11 @@ class Balancer:
     def step_batch(self) -> StepBatch:
         """The global batch of the step under way; in the graph."""
         return self.loop.step_batch()
+
+
+def _versions() -> dict[str, str]:
+    """What all ranks must have alike to understand each other."""
+    return {"hvd_dbs": hvd_dbs.__version__, "The native library's interface": native.INTERFACE}
 
 
 def require_balancer(given: object, taker: str) -> Balancer:

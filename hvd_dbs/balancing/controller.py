@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +21,8 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _LOGGER = logging.getLogger(__name__)
 
+_ROUNDS_OF_COMMUNICATION = 5
+
 MOST_SPEED_RATIO = 1e5
 """A larger ratio between the speeds of two ranks is an error of measurement."""
 
@@ -32,7 +36,9 @@ class Controller:
     the round ends; None: at the end of the epoch, or never. No clock, no randomness, no
     communication here.
 
-    A driver that knows what a decision costs all ranks says so in `decision_seconds`.
+    A driver that knows what a decision costs all ranks says so in `decision_seconds`. One that
+    measures what a step takes beyond the ranks' own work says so by `note_communication`: what a
+    decision predicts can then be compared with whole steps.
 
     Args:
         strategy: Model, solver, guards and cadence.
@@ -62,6 +68,7 @@ class Controller:
         self._solver_state: SolverState = strategy.solver.init() if strategy.solver else {}
         self._model_failed = False
         self.decision_seconds = DECISION_SECONDS
+        self._communication: deque[float] = deque(maxlen=_ROUNDS_OF_COMMUNICATION)
         self.steps_to_next = self._due(None)
 
     @property
@@ -91,6 +98,18 @@ class Controller:
                 _LOGGER.warning("time model failed (%r); the plan is kept meanwhile", error)
             self._model_failed = True
             return np.full((num_rows, model.record_size), np.nan)
+
+    def note_communication(self, seconds: float) -> None:
+        """What a step of the last round took beyond the longest busy time. For rank 0.
+
+        It is the same for all ranks, whatever the plan is, and so changes no decision: only the
+        predicted seconds include it.
+
+        Args:
+            seconds: NaN: unknown.
+        """
+        if math.isfinite(seconds):
+            self._communication.append(max(seconds, 0.0))
 
     def decide(self, records: NDArray[np.float64]) -> Decision:
         """Decides from the records of all ranks, shape `[size, record_size]`. For rank 0.
@@ -131,6 +150,7 @@ class Controller:
         shares = self.strategy.start_shares(bounds.size)
         self.plan = Plan.proportional(global_batch_size, shares, bounds)
         self.global_batch_size, self.bounds = global_batch_size, bounds
+        self._communication.clear()
         self._solver_state = self.strategy.solver.init() if self.strategy.solver else {}
         self.steps_to_next = self._due(None)
 
@@ -205,10 +225,12 @@ class Controller:
         self._check(proposal.plan)
         self._solver_state = solver_state
         changed = proposal.plan != self.plan
-        before = after = float(np.max(now))
+        # The same of each plan, and part of each step that was measured.
+        communication = float(np.median(self._communication)) if self._communication else 0.0
+        before = after = float(np.max(now)) + communication
         reason = f"kept: {proposal.reason or f'step {_milliseconds(before)}'}"
         if changed:
-            after = float(np.max(curves.seconds(proposal.plan.samples)))
+            after = float(np.max(curves.seconds(proposal.plan.samples))) + communication
             reason = (
                 f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
                 f"rank {int(np.argmax(now))} was slowest"

@@ -16,9 +16,12 @@ from hvd_dbs.balancing import Plan
 from hvd_dbs.cli.tables import table
 from hvd_dbs.cli.wording import counted
 from hvd_dbs.cluster.journal import JournalPart, RoundEntry
+from hvd_dbs.comm.bottleneck import Bottleneck
+from hvd_dbs.comm.links import Link
 
 _FEW_ROUNDS = 5
 _LEAST_GAIN = 1.05
+_EQUALLY_FAST = 0.95
 _MOST_RANKS = 16
 _MOST_CHANGES = 10
 
@@ -138,7 +141,6 @@ def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: b
 def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
     before, now = 1000 * first.step_seconds, 1000 * last.step_seconds
     waits, rest = _percent(_mean(last.waits)), _percent(last.rest)
-    speeds = last.samples_per_second
     if np.array_equal(first.batch_sizes, last.batch_sizes):
         lines = [
             f"A step takes {now:.1f} ms.",
@@ -152,19 +154,41 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
             f"Ranks waited for slower ones {_percent(_mean(first.waits))} of the time, now "
             f"{waits}; communication and the rest took {_percent(first.rest)}, now {rest}.",
         ]
-    if np.isfinite(speeds).sum() > 1:
-        slowest, fastest = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
-        lines.append(
-            f"Slowest at its batch size: rank {slowest} on {part.job.hosts[slowest]}, with "
-            f"{speeds[slowest] / speeds[fastest]:.2f} of the speed of rank {fastest} on "
-            f"{part.job.hosts[fastest]}, the fastest."
-        )
+    lines += [*_bottleneck(part, last), *_slowest(part, last)]
     if last.gain > _LEAST_GAIN:
         lines.append(
             f"Split by these speeds, the work of a step would be done {last.gain:.2f} times as "
             f"fast (bounds and fixed costs left aside)."
         )
     return "\n".join(lines)
+
+
+def _bottleneck(part: JournalPart, last: RankFigures) -> list[str]:
+    num_hosts = len(set(part.job.hosts))
+    found = Bottleneck.of(last.rest, _mean(last.waits), num_hosts, _links(part))
+    if found is None or len(part.job.hosts) == 1:
+        return []
+    return [f"{found.conclusion[0].upper()}{found.conclusion[1:]}"]
+
+
+def _links(part: JournalPart) -> list[Link]:
+    """Each link as it was seen last."""
+    links = {(link.source, link.target): link for entry in part.rounds for link in entry.links}
+    return list(links.values())
+
+
+def _slowest(part: JournalPart, last: RankFigures) -> list[str]:
+    hosts, speeds = part.job.hosts, last.samples_per_second
+    if np.isfinite(speeds).sum() < 2:
+        return []
+    slowest, fastest = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
+    if speeds[slowest] >= _EQUALLY_FAST * speeds[fastest]:
+        return ["The ranks are equally fast."]
+    return [
+        f"Slowest at its batch size: rank {slowest} on {hosts[slowest]}, with "
+        f"{speeds[slowest] / speeds[fastest]:.2f} of the speed of rank {fastest} on "
+        f"{hosts[fastest]}, the fastest."
+    ]
 
 
 def _changes(part: JournalPart, with_all: bool) -> list[str]:

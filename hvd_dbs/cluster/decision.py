@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
 from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm.links import ROW_SIZE as LINKS_SIZE
 
 _LEAST_COST = 1e-5
-_ROW_SIZE = 6
+_OWN_SIZE = 6
+_ROW_SIZE = _OWN_SIZE + LINKS_SIZE
 
 
 @dataclass(frozen=True)
@@ -29,19 +31,21 @@ class Report:
         cost_seconds: What a round costs it.
         steps_ahead: By how many steps its data pipeline has to be ahead.
         step_seconds: What a whole step took, waiting for the others included.
+        links: Its links to other hosts, as `LinkMeter.row` gives them.
     """
 
     measurement: Measurement
     cost_seconds: float = 0.0
     steps_ahead: int = LEAST
     step_seconds: float = math.nan
+    links: NDArray[np.float64] = field(default_factory=lambda: np.full(LINKS_SIZE, np.nan))
 
     @property
     def row(self) -> NDArray[np.float64]:
-        """What all strategies have in common, shape `[6]`."""
+        """What all strategies have in common, shape `[12]`."""
         seen = self.measurement
         columns = (seen.batch_sizes[0], seen.busy_seconds[0], seen.cpu_load[0], self.step_seconds)
-        return np.array([*columns, self.cost_seconds, self.steps_ahead])
+        return np.array([*columns, self.cost_seconds, self.steps_ahead, *self.links])
 
 
 @dataclass(frozen=True)
@@ -53,20 +57,31 @@ class Heard:
         busy_seconds: Of each rank in a step, shape `[size]`.
         cpu_load: Use of each rank's processors by others, 0 to 1, shape `[size]`.
         step_seconds: A whole step, as the busiest rank has seen it.
+        links: Of each rank to other hosts, as `LinkMeter.row` gives them, shape `[size, 6]`.
     """
 
     batch_sizes: NDArray[np.float64]
     busy_seconds: NDArray[np.float64]
     cpu_load: NDArray[np.float64]
     step_seconds: float
+    links: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, LINKS_SIZE)))
+
+    @property
+    def communication_seconds(self) -> float:
+        """What a step takes beyond the longest busy time; NaN: unknown."""
+        busy_seconds = self.busy_seconds[np.isfinite(self.busy_seconds)]
+        return self.step_seconds - float(busy_seconds.max()) if busy_seconds.size else math.nan
 
     @classmethod
-    def of(cls, columns: NDArray[np.float64]) -> Heard:
-        """From the first columns of all ranks' rows, shape `[4, size]`."""
+    def of(cls, columns: NDArray[np.float64], links: NDArray[np.float64] | None = None) -> Heard:
+        """From the first columns of all ranks' rows, shape `[4, size]`, and the last ones."""
         batch_sizes, busy_seconds, cpu_load, step_seconds = columns
         # Who has news tells of other steps than the rest; what it tells belongs together.
         busiest = np.argmax(np.where(np.isfinite(busy_seconds), busy_seconds, -np.inf))
-        return cls(batch_sizes, busy_seconds, cpu_load, float(step_seconds[busiest]))
+        step = float(step_seconds[busiest])
+        if links is None:
+            return cls(batch_sizes, busy_seconds, cpu_load, step)
+        return cls(batch_sizes, busy_seconds, cpu_load, step, links)
 
 
 @dataclass(frozen=True)
@@ -147,8 +162,9 @@ class DecisionRound:
         if collective.rank == 0:
             try:
                 records, rows = records[:, :-_ROW_SIZE], records[:, -_ROW_SIZE:]
-                self._heard = Heard.of(rows[:, :4].T)
-                cost_seconds, steps_ahead = rows[:, 4:].max(axis=0)
+                self._heard = Heard.of(rows[:, :4].T, rows[:, _OWN_SIZE:])
+                cost_seconds, steps_ahead = rows[:, 4:_OWN_SIZE].max(axis=0)
+                self._controller.note_communication(self._heard.communication_seconds)
                 self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
                 decision = self._controller.decide(records)
                 answer[1:3] = decision.steps_to_next or 0, steps_ahead

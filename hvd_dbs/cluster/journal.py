@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from hvd_dbs.cluster.background import BackgroundThread
+from hvd_dbs.comm.links import Link
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ class RoundEntry:
         plan_before: The plan in force for the one who decided, by rank.
         plan: The plan decided on, by rank.
         reason: Why.
-        predicted_seconds: What a step of the plan before and of this one is expected to take.
+        predicted_seconds: What a step of the plan before and of this one is expected to take,
+            the communication measured so far included.
+        links: Between hosts, the slowest first; what is known of them.
         time: When it was written, seconds since 1970.
     """
 
@@ -80,6 +83,7 @@ class RoundEntry:
     plan: tuple[int, ...]
     reason: str
     predicted_seconds: tuple[float, float]
+    links: tuple[Link, ...] = ()
     time: float = field(default_factory=time.time, compare=False)
 
     @property
@@ -103,6 +107,8 @@ class RoundEntry:
             plan=_counts(plain["plan"]),
             reason=_of_type(str, [plain["reason"]])[0],
             predicted_seconds=(before, after),
+            # Journals of older versions have none.
+            links=tuple(Link.of(link) for link in plain.get("links", ())),
             time=_of_type(float, [plain["time"]])[0],
         )
         rows = (entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before)

@@ -29,7 +29,8 @@ _IDENTITY = re.compile(
     rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=([^\s;]*)(?: interface=(\d+))?;"
 )
 # As in cc/ops/identity.cc. An editable install can meet a library from before the last update.
-_INTERFACE = "2"
+INTERFACE = "2"
+"""Number of the interface of its operations and functions, which the library has to have."""
 _MODES = ("auto", "1", "0")
 
 
@@ -86,9 +87,7 @@ def misfit(identity: Sequence[str], package: str, tensorflow: str) -> str:
         tensorflow: Version of TensorFlow.
     """
     names = ("hvd_dbs", "TensorFlow", "native interface")
-    for name, built, running in zip(
-        names, identity, (package, tensorflow, _INTERFACE), strict=True
-    ):
+    for name, built, running in zip(names, identity, (package, tensorflow, INTERFACE), strict=True):
         if built != running:
             return (
                 f"it was built from {name} {built} and this is {name} {running}. "

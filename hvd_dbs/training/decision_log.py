@@ -1,4 +1,4 @@
-"""Logs each change of plan, and writes the journal."""
+"""Logs each change of plan and what holds the job back, and writes the journal."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry
+from hvd_dbs.comm.links import links_of
+from hvd_dbs.training.bottleneck_log import BottleneckLog
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class DecisionLog:
         self._collective, self._controller, self._journal = collective, controller, journal
         self._job: JobEntry | None = None
         self._warnings: set[str] = set()
+        self._bottleneck = BottleneckLog()
 
     @property
     def has_journal(self) -> bool:
@@ -69,6 +72,7 @@ class DecisionLog:
     def change_ranks(self, hosts: Sequence[str]) -> None:
         """The job has other ranks, on these hosts; who was rank 0 before may be so again."""
         self._hosts, self._job = hosts, None
+        self._bottleneck.restart()
 
     def begin(self) -> None:
         """Rounds of these ranks with this global batch size follow."""
@@ -92,7 +96,11 @@ class DecisionLog:
             self._warnings.add(decision.reason)
             _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
         heard = agreed.heard
-        if self._journal is None or heard is None:
+        if heard is None:
+            return
+        links = links_of(heard.links, self._hosts) if self._hosts else ()
+        self._bottleneck.note(heard, self._hosts, links)
+        if self._journal is None:
             return
         self.begin()
         self._journal.write(
@@ -107,6 +115,7 @@ class DecisionLog:
                 plan=decision.plan.batch_sizes,
                 reason=decision.reason,
                 predicted_seconds=decision.predicted_seconds,
+                links=links,
             )
         )
 

@@ -12,6 +12,7 @@ from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed, DecisionRound, Report
 from hvd_dbs.cluster.host_load import HostLoad
+from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.training.rank_pace import RankPace, RoundSteps
 
@@ -31,6 +32,7 @@ class DecisionRounds:
         controller: This rank's controller.
         clock: This rank's clock.
         always: Whether epochs end with a round even where nothing is decided, to hear of all ranks.
+        links: Measures this rank's links to other hosts.
 
     Attributes:
         steps_ahead: Steps behind the one under way whose plans are final, so that the data pipeline
@@ -38,12 +40,18 @@ class DecisionRounds:
     """
 
     def __init__(
-        self, collective: Collective, controller: Controller, clock: StepClock, always: bool = False
+        self,
+        collective: Collective,
+        controller: Controller,
+        clock: StepClock,
+        always: bool = False,
+        links: LinkMeter | None = None,
     ) -> None:
         self.steps_ahead = LEAST
         self.pace = RankPace(clock)
         self._collective, self._controller, self._always = collective, controller, always
         self._host_load = HostLoad()
+        self._links = links or LinkMeter()
         self._under_way: DecisionRound | None = None
         self._steps_in_round = 0
         self._steps_to_next = 1
@@ -165,4 +173,5 @@ class DecisionRounds:
             self.pace.own_time.round_seconds,
             self._needed.wanted,
             pace.step_seconds,
+            self._links.row(),
         )

@@ -12,6 +12,7 @@ from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.cluster.activity import is_evaluating
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
+from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepBatch, StepWork
@@ -39,6 +40,7 @@ class TrainingLoop:
         position: Where training stands.
         is_training: Whether a training has begun, and not ended.
         log: The one given, or made.
+        links: Measures this rank's links to other hosts; knows none before it is given hosts.
         followers: What is called with each new global batch size.
     """
 
@@ -53,7 +55,10 @@ class TrainingLoop:
         self._shares = StepShares(self.clock)
         self.position = TrainingPosition(collective, controller, self._shares.samples)
         self.log = log or DecisionLog(collective, controller)
-        self._rounds = DecisionRounds(collective, controller, self.clock, self.log.has_journal)
+        self.links = LinkMeter()
+        self._rounds = DecisionRounds(
+            collective, controller, self.clock, self.log.has_journal, self.links
+        )
         self._agreed_plan = controller.plan
         self._steps_in_call = 1
         self.is_training = False

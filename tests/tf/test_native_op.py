@@ -140,7 +140,7 @@ def test_a_library_for_another_version_is_refused_with_the_way_out(tmp_path):
     for text, expected in (
         (f"{identity};", "native interface 1 and this is native interface"),
         (f"{identity} interface=0;", "native interface 0 and this is native interface"),
-        (f"{identity} interface={native._INTERFACE};", "cannot be loaded"),
+        (f"{identity} interface={native.INTERFACE};", "cannot be loaded"),
     ):
         library = tmp_path / f"{expected}.so"
         library.write_bytes(text.encode())

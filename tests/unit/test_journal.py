@@ -11,6 +11,7 @@ import pytest
 
 from hvd_dbs.cluster import journal as journal_module
 from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry, read_journal
+from hvd_dbs.comm.links import Link
 
 JOB = JobEntry(("a", "b"), "dbs", 64)
 
@@ -64,6 +65,29 @@ def test_what_is_unknown_is_null_in_the_file_and_nan_again(tmp_path):
     assert math.isnan(read.busy_seconds[0]) and read.busy_seconds[1] == 0.5
     unknown = (*read.cpu_load, read.step_seconds, *read.predicted_seconds)
     assert all(math.isnan(value) for value in unknown)
+
+
+def test_links_are_read_again(tmp_path):
+    links = (Link("a", "b", 12e6, 0.02), Link("b", "a", 13e6, math.nan))
+    path = written(tmp_path / "run.jsonl", JOB, a_round(links=links))
+    (read,) = read_journal(path)[0][0].rounds
+    assert read.links[0] == links[0]
+    assert (read.links[1].source, read.links[1].bytes_per_second) == ("b", 13e6)
+    assert math.isnan(read.links[1].round_trip_seconds)
+
+
+def test_journals_from_before_links_were_measured_are_read(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(
+        '{"entry": "job", "hosts": ["a", "b"], "strategy": "dbs", "global_batch_size": 64, '
+        '"time": 1.5}\n'
+        '{"entry": "round", "epoch": 0, "step": 4, "batch_sizes": [32, 32], "busy_seconds": '
+        '[0.1, 0.2], "cpu_load": [0.0, null], "step_seconds": 0.2, "plan_before": [32, 32], '
+        '"plan": [43, 21], "reason": "why", "predicted_seconds": [0.2, 0.1], "time": 2.5}\n'
+    )
+    (part,), num_damaged = read_journal(path)
+    assert num_damaged == 0
+    assert part.rounds[0].links == () and part.rounds[0].plan == (43, 21)
 
 
 def test_what_no_step_can_take_is_unknown(tmp_path):
@@ -126,6 +150,9 @@ def test_damaged_lines_are_counted_and_left_out(tmp_path, line):
         {"epoch": -1},
         {"reason": None},
         {"time": 7},
+        {"links": (Link("a", "b", -1.0, 0.0),)},
+        {"links": (Link("a", 3, 1.0, 0.0),)},
+        {"links": 3},
     ],
 )
 def test_a_round_that_cannot_be_is_damaged(tmp_path, changes):

@@ -210,3 +210,15 @@ class TestStrategies:
 def test_affine_curves_doubt_what_is_not_a_time():
     curves = AffineCurves(np.array([0.0, -1.0, 0.0, np.nan]), np.array([1.0, 1.0, 0.0, 1.0]))
     assert curves.known.tolist() == [True, False, False, False]
+
+
+def test_predicted_steps_include_the_communication_that_was_measured():
+    """A decision is the same; what it predicts can be compared with whole steps."""
+    plain, slow = controller_of(), controller_of()
+    for seconds in (0.3, float("nan"), 0.5, -0.1, 0.5, 0.5):
+        slow.note_communication(seconds)
+    expected = plain.decide(observe(plain, [0.1, 0.2]))
+    decision = slow.decide(observe(slow, [0.1, 0.2]))
+    assert decision.plan == expected.plan
+    assert np.subtract(decision.predicted_seconds, expected.predicted_seconds) == pytest.approx(0.5)
+    assert decision.reason == "step 700.0 ms -> 633.3 ms predicted; rank 1 was slowest"

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from hvd_dbs.cli.main import main
 from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry
+from hvd_dbs.comm.links import Link
 
 PER_SAMPLE = (0.001, 0.003)
 """Seconds of a sample on two ranks."""
@@ -71,14 +72,15 @@ def test_who_is_slow_and_who_waits(path):
     # 32 and 96 ms of 100 ms, then 48 and 48 of 52.
     assert cells(lines[4]) == ["0", "a", "32", "48", "1000", "64 %", "0 %", "25 %"]
     assert cells(lines[5]) == ["1", "b", "32", "16", "333", "0 %", "0 %", "-"]
-    assert lines[7:10] == [
+    assert lines[7:11] == [
         "A step took 100.0 ms at first and takes 52.0 ms now: 1.92 times as fast.",
         "Ranks waited for slower ones 32 % of the time, now 0 %; communication and the rest took "
         "4 %, now 8 %.",
+        "Neither slow ranks nor communication hold the job back.",
         "Slowest at its batch size: rank 1 on b, with 0.33 of the speed of rank 0 on a, the "
         "fastest.",
     ]
-    assert lines[10:] == [
+    assert lines[11:] == [
         "",
         "Changes of plan:",
         "epoch 0, step 2: [32, 32] -> [48, 16]: rank 1 was slowest",
@@ -103,13 +105,47 @@ def test_now_is_what_was_measured_of_the_last_batch_sizes(path):
     assert "takes 52.0 ms now: 1.92 times as fast" in lines[7]
 
 
+def test_a_slow_network_is_named(path):
+    slow, fast = Link("a", "c", 12e6, 0.02), Link("a", "b", 250e6, 0.0004)
+    busy = {"busy_seconds": (0.032, 0.0325), "step_seconds": 0.1}
+    rounds = [
+        a_round(2, (32, 32), (32, 32), "kept: fine", **busy, links=(slow,)),
+        a_round(4, (32, 32), (32, 32), "kept: fine", **busy, links=(fast,)),
+        a_round(6, (32, 32), (32, 32), "kept: fine", **busy),
+    ]
+    write(path, JobEntry(("a", "b"), "dbs", 64), *rounds)
+    lines = report(path)[1].splitlines()
+    assert lines[7:11] == [
+        "A step takes 100.0 ms.",
+        "Ranks wait for slower ones 0 % of the time; communication and the rest take 68 %.",
+        "The network holds the job back, balancing cannot help. Slowest link: a - c, 96 Mbit/s, "
+        "20 ms; others 2 Gbit/s.",
+        "The ranks are equally fast.",
+    ]
+
+
+def test_on_one_host_no_network_is_blamed(path):
+    busy = {"busy_seconds": (0.03, 0.03), "step_seconds": 0.1}
+    write(path, JobEntry(("a", "a"), "dbs", 64), a_round(2, (32, 32), (32, 32), **busy))
+    assert "\nThe exchange of gradients holds the job back, balancing" in report(path)[1]
+
+
+@pytest.mark.parametrize(("slower", "is_named"), [(0.99, False), (0.96, False), (0.9, True)])
+def test_a_rank_of_about_the_same_speed_is_not_called_slowest(path, slower, is_named):
+    busy = {"busy_seconds": (0.1, 0.1 / slower)}
+    write(path, JobEntry(("a", "b"), "dbs", 64), a_round(2, (32, 32), (32, 32), **busy))
+    output = report(path)[1]
+    assert ("Slowest at its batch size: rank 1" in output) == is_named
+    assert ("The ranks are equally fast." in output) != is_named
+
+
 def test_one_rank_waits_for_nobody(path):
     alone = {"batch_sizes": (64,), "plan": (64,), "plan_before": (64,)}
     alone |= {"busy_seconds": (0.1,), "cpu_load": (0.0,)}
     write(path, JobEntry(("a",), "dbs", 64), replace(a_round(2, (32, 32), (32, 32)), **alone))
     code, output, errors = report(path)
     assert (code, errors) == (0, "")
-    assert "1 rank on 1 host" in output and "Slowest" not in output
+    assert "1 rank on 1 host" in output and "Slowest" not in output and "back" not in output
 
 
 def test_what_nobody_has_measured_is_not_shown(path):

@@ -313,3 +313,26 @@ def test_static_takes_the_undisturbed_speeds():
 def test_unknown_preset_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"strategy='best'.*even, static, dbs"):
         preset("best", Conditions.of(scenario()))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_slow_link_takes_samples_from_no_rank(name):
+    """It slows all ranks alike: plans are those of a fast network."""
+    slow_link = Communication(gradient_megabytes=25, bandwidth_gbit=0.1, latency_us=20_000)
+    equal = (AffineRanks(count=4, per_sample_ms=1.0),)
+    unequal = (AffineRanks(per_sample_ms=1.0), AffineRanks(count=2, per_sample_ms=2.0))
+    for ranks in (equal, unequal):
+        plans = []
+        for network in (Communication(), slow_link):
+            conditions = Conditions.of(
+                scenario(
+                    ranks=ranks,
+                    global_batch_size=96,
+                    noise=Noise(jitter=0.02),
+                    communication=network,
+                )
+            )
+            run = simulate(conditions, preset(name, conditions))
+            plans.append([change.batch_sizes.tolist() for change in run.changes])
+        assert plans[0] == plans[1]
+        assert ranks == unequal or abs(np.array(plans[1]) - 24).max() <= 2

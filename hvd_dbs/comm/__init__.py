@@ -1,0 +1,1 @@
+"""What the network between the ranks does, seen from the ranks' own connections."""

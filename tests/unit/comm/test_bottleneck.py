@@ -1,0 +1,64 @@
+"""The verdict: what holds a job back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hvd_dbs.comm.bottleneck import Bottleneck
+from hvd_dbs.comm.links import Link
+
+SLOW = Link("node1", "node3", 12e6, 0.02)
+LINKS = [
+    Link("node1", "node2", 250e6, 0.0004),
+    SLOW,
+    Link("node2", "node3", 260e6, 0.0004),
+    Link("node3", "node1", 12.5e6, 0.02),
+]
+
+
+def test_a_slow_link_is_named():
+    found = Bottleneck.of(0.57, 0.03, 3, LINKS)
+    assert found is not None and found.names_a_link
+    assert found.text == (
+        "communication takes 57 % of a step and waiting for slow ranks 3 %: the network holds the "
+        "job back, balancing cannot help. Slowest link: node1 - node3, 96 Mbit/s, 20 ms; others "
+        "2 Gbit/s."
+    )
+
+
+@pytest.mark.parametrize(
+    ("links", "end"),
+    [
+        ([], "balancing cannot help."),
+        ([SLOW], " The only link seen: node1 - node3, 96 Mbit/s, 20 ms."),
+        ([SLOW, Link("node3", "node1", 2e9, 0.02)], "The only link seen: node1 - node3, 96 Mbit/s"),
+        ([LINKS[0], LINKS[2]], " All links are alike: node1 - node2, 2 Gbit/s, 0.4 ms."),
+        ([Link("a", "b", 3e6, math.nan)], "seen: a - b, 24 Mbit/s."),
+    ],
+)
+def test_no_link_is_called_slow_that_is_like_the_others(links, end):
+    found = Bottleneck.of(0.57, 0.03, 3, links)
+    assert found is not None and not found.names_a_link
+    assert end in found.text
+
+
+@pytest.mark.parametrize(
+    ("communication", "waiting", "num_hosts", "conclusion"),
+    [
+        (0.57, 0.03, 1, "the exchange of gradients holds the job back, balancing cannot help."),
+        (0.3, 0.2, 2, "slow ranks hold the job back."),
+        (0.04, 0.32, 2, "slow ranks hold the job back."),
+        (0.08, 0.02, 2, "neither slow ranks nor communication hold the job back."),
+        (0.0, 0.0, 2, "neither slow ranks nor communication hold the job back."),
+    ],
+)
+def test_what_takes_most_holds_the_job_back(communication, waiting, num_hosts, conclusion):
+    found = Bottleneck.of(communication, waiting, num_hosts, LINKS[:0])
+    assert found is not None and found.conclusion == conclusion
+
+
+def test_what_nobody_has_measured_holds_nothing_back():
+    assert Bottleneck.of(math.nan, 0.1, 2) is None
+    assert Bottleneck.of(0.1, math.nan, 2) is None
