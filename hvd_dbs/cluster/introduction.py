@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import psutil
 
 from hvd_dbs.cluster.agreement import allgather_text
 from hvd_dbs.cluster.collective import Collective
@@ -60,6 +58,8 @@ class Introduction:
 
 def own_addresses() -> tuple[str, ...]:
     """The addresses at which other hosts may reach this one."""
+    import psutil  # The doctor runs where it is missing.
+
     try:
         interfaces = psutil.net_if_addrs().values()
     except OSError:
@@ -73,6 +73,28 @@ def own_addresses() -> tuple[str, ...]:
     return tuple(addresses[:_MOST_ADDRESSES])
 
 
+def gather(collective: Collective, versions: Mapping[str, str]) -> list[Introduction]:
+    """The ranks of the job, by rank, whatever their versions are. Collective."""
+    texts = allgather_text(collective, Introduction.here(versions).text)
+    return [Introduction.of(text) for text in texts]
+
+
+def differences(ranks: Sequence[Introduction]) -> dict[str, str]:
+    """What is not the same on all ranks, by name: which version is where, as a text."""
+    hosts = [one.host for one in ranks]
+    found = {}
+    for name in dict.fromkeys(name for one in ranks for name in one.versions):
+        places: dict[str, list[int]] = {}
+        for rank, one in enumerate(ranks):
+            places.setdefault(one.versions.get(name, "unknown"), []).append(rank)
+        if len(places) > 1:
+            given = "; ".join(
+                f"{value} on {name_places(of, hosts)}" for value, of in places.items()
+            )
+            found[name] = f"{name} is not the same on all ranks: {given}"
+    return found
+
+
 def introduce(collective: Collective, versions: Mapping[str, str]) -> list[Introduction]:
     """The ranks of the job, by rank. Collective; the first exchange of all.
 
@@ -83,19 +105,8 @@ def introduce(collective: Collective, versions: Mapping[str, str]) -> list[Intro
     Raises:
         RuntimeError: On all ranks, if a version is not the same on all of them.
     """
-    texts = allgather_text(collective, Introduction.here(versions).text)
-    ranks = [Introduction.of(text) for text in texts]
-    hosts = [one.host for one in ranks]
-    lines = []
-    for name in versions:
-        by_version: dict[str, list[int]] = {}
-        for rank, one in enumerate(ranks):
-            by_version.setdefault(one.versions.get(name, "unknown"), []).append(rank)
-        if len(by_version) > 1:
-            given = "; ".join(
-                f"{one} on {name_places(of, hosts)}" for one, of in by_version.items()
-            )
-            lines.append(f"{name} is not the same on all ranks: {given}.")
+    ranks = gather(collective, versions)
+    lines = [f"{text}." for text in differences(ranks).values()]
     if lines:
         lines.append(
             "Install the same hvd_dbs on all hosts; hvd-dbs doctor, started like the job, "

@@ -77,6 +77,16 @@ def reason_for_absence() -> str:
     return _load(_LIBRARY)[1] if mode() != "0" else "HVD_DBS_NATIVE=0 says to leave it."
 
 
+def description() -> str:
+    """What the library that is installed was built for, whether it fits or not; empty: none is."""
+    identity = _identity(_LIBRARY)
+    if identity is None:
+        return ""
+    version, tensorflow, cuda, interface = identity
+    kernels = "with" if cuda == "yes" else "without"
+    return f"of hvd_dbs {version}, TensorFlow {tensorflow}, interface {interface}, {kernels} CUDA"
+
+
 def misfit(identity: Sequence[str], package: str, tensorflow: str) -> str:
     """Why a library does not fit; an empty text if it does.
 
@@ -113,12 +123,10 @@ def reason_of_build(absence: Path) -> str:
 def _load(path: Path) -> tuple[NativeLibrary | None, str]:
     if not path.exists():
         return None, reason_of_build(path.with_name(_ABSENCE))
-    # Read, not loaded: static objects of a library for another TensorFlow can end the process.
-    found = _IDENTITY.search(path.read_bytes())
-    if found is None:
+    identity = _identity(path)
+    if identity is None:
         return None, f"{path} does not say what it was built for."
-    # Libraries without a number are older than it.
-    package, tensorflow, cuda, interface = (part.decode() for part in found.groups(b"1"))
+    package, tensorflow, cuda, interface = identity
     reason = misfit((package, tensorflow, interface), hvd_dbs.__version__, tf.__version__)
     if reason:
         return None, reason
@@ -128,6 +136,20 @@ def _load(path: Path) -> tuple[NativeLibrary | None, str]:
         return NativeLibrary(ops, functions, clock_functions, has_cuda=cuda == "yes"), ""
     except (tf.errors.OpError, OSError, AttributeError) as error:
         return None, f"it cannot be loaded: {error}"
+
+
+def _identity(path: Path) -> tuple[str, str, str, str] | None:
+    """Versions of hvd_dbs and TensorFlow, whether it has CUDA, and the number of its interface."""
+    try:
+        # Read, not loaded: static objects of a library for another TensorFlow can end the process.
+        found = _IDENTITY.search(path.read_bytes())
+    except OSError:
+        return None
+    if found is None:
+        return None
+    # Libraries without a number are older than it.
+    package, tensorflow, cuda, interface = (part.decode() for part in found.groups(b"1"))
+    return package, tensorflow, cuda, interface
 
 
 def _functions(path: Path) -> ctypes.CDLL:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hvd_dbs.cli.doctor import _Report
-from hvd_dbs.cli.doctor_facts import Facts, Launch, Package
-from hvd_dbs.cli.doctor_findings import NEEDED, Finding, merge, of_job, of_rank
+from hvd_dbs.cli.doctor.report import Report
+from hvd_dbs.cli.doctor.facts import Facts, Package
+from hvd_dbs.cli.doctor.finding import Finding, merge
+from hvd_dbs.cli.doctor.findings import NEEDED, of_rank
+from hvd_dbs.cli.doctor.job_findings import of_job
+from hvd_dbs.cli.doctor.launch import Launch
 from hvd_dbs.keras_stack import KerasStack
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -202,16 +205,57 @@ def test_what_differs_between_ranks_is_said_of_them():
     ranks = [replace(one, launch=Launch("gloo", 0, 3)) for one in (FINE, other, other)]
     threads = {"TF_NUM_INTRAOP_THREADS": "1"}
     assert not_fine(of_job([replace(rank, variables=threads) for rank in ranks])) == [
-        ("problem", "ranks 1, 2: Keras's backend is jax; it must be tensorflow"),
+        ("problem", "node2 (ranks 1, 2): Keras's backend is jax; it must be tensorflow"),
         (
             "warning",
-            "TensorFlow is not the same on all ranks: 2.16 on rank 0; 2.17.0 on ranks 1, 2",
+            "TensorFlow is not the same on all ranks: 2.16 on node1 (rank 0); 2.17.0 on node2 "
+            "(ranks 1, 2)",
         ),
         (
             "problem",
-            "hvd_dbs is not the same on all ranks: 0.1.0 on rank 0; 0.2.0 on ranks 1, 2",
+            "hvd_dbs is not the same on all ranks: 0.1.0 on node1 (rank 0); 0.2.0 on node2 "
+            "(ranks 1, 2)",
         ),
     ]
+
+
+def test_on_one_host_ranks_are_named_alone():
+    other = having(FINE, Horovod=Package("0.28.0"))
+    texts = [one.text for one in of_job([under(FINE, "gloo"), under(other, "gloo")])]
+    assert "Horovod is not the same on all ranks: 0.28.1 on rank 0; 0.28.0 on rank 1" in texts
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "level"),
+    [
+        ("of hvd_dbs 1, interface 2, without CUDA", "", "warning"),
+        ("of hvd_dbs 1, interface 2, with CUDA", "of hvd_dbs 1, interface 3, with CUDA", "warning"),
+        ("of hvd_dbs 1, interface 2, with CUDA", "of hvd_dbs 1, interface 2, without CUDA", "ok"),
+    ],
+)
+def test_native_libraries_that_differ_are_named_with_their_hosts(first, second, level):
+    ranks = [replace(FINE, native=first), replace(FINE, native=second, host="node2")]
+    findings = [
+        one for one in of_job([under(one, "gloo") for one in ranks]) if "the same" in one.text
+    ]
+    text = f"the native library is not the same on all ranks: {first} on node1 (rank 0); "
+    assert [one.level for one in findings] == [level]
+    assert findings[0].text.startswith(f"{text}{second or 'none'} on node2 (rank 1)")
+
+
+def test_another_interface_of_the_native_library_is_a_problem():
+    ranks = [under(replace(FINE, native_interface=number), "gloo") for number in ("2", "3")]
+    assert ("problem", "the native library's interface is not the same on all ranks: 2 on rank 0; "
+            "3 on rank 1") in not_fine(of_job(ranks))  # fmt: skip
+
+
+def test_processes_that_srun_has_started_apart_are_told_how_to_get_together():
+    facts = replace(FINE, launch=Launch(rank=1, num_apart=4), is_root=True)
+    ((level, text),) = not_fine(of_rank(facts))
+    assert level == "problem"
+    assert "srun has started 4 processes that know nothing of each other" in text
+    (finding,) = (one for one in of_rank(facts) if one.level == "problem")
+    assert "srun --mpi=pmix" in finding.fix and "salloc" in finding.fix
 
 
 def test_what_all_ranks_have_is_said_once():
@@ -228,7 +272,7 @@ def test_what_all_ranks_have_is_said_once():
     ],
 )
 def test_only_problems_make_an_exit_code(capsys, levels, exit_code, verdict):
-    report = _Report("")
+    report = Report("")
     for level in levels:
         report.say([Finding(level, "text", "" if level == "ok" else "way")])
     assert report.conclude() == exit_code
@@ -250,6 +294,30 @@ def test_whatever_is_wrong_has_a_fix(level, fix):
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, Launch("mpi", 0, 2)),
         ({"PMIX_RANK": "1", "SLURM_NTASKS": "8"}, Launch("mpi", 1, 8)),
         ({"SLURM_NTASKS": "8"}, Launch("", 0, 1)),
+        # A batch script, in which nothing has been started yet.
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, Launch("", 0, 1)),
+        (
+            {"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"},
+            Launch("", 0, 1, num_apart=8),
+        ),
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3"}, Launch("", 3, 1, num_apart=8)),
+        (
+            {"SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+            Launch("", 0, 1),
+        ),
+        (
+            {"PMI_RANK": "0", "PMI_SIZE": "2", "SLURM_PROCID": "0"},
+            Launch("mpi", 0, 2, may_abort=True),
+        ),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "0",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "SLURM_PROCID": "1",
+                "SLURM_NTASKS": "2",
+            },
+            Launch("Open MPI", 0, 4),
+        ),
     ],
 )
 def test_how_a_process_was_started(variables, expected):
@@ -292,6 +360,19 @@ main(["doctor"])
     assert missing == ["psutil", "TensorFlow", "Keras", "Horovod", "mpi4py"]
     assert "hvd_dbs cannot train here: 5 problems" in result.stdout
     assert result.stderr == ""
+
+
+def test_tasks_apart_end_before_an_mpi_can_end_them(tmp_path):
+    code = """
+import os
+os.environ.update(SLURM_PROCID="1", SLURM_NTASKS="2", SLURM_STEP_NUM_TASKS="2")
+from hvd_dbs.cli.main import main
+main(["doctor"])
+"""
+    output = broken_doctor(code).stdout
+    assert "task 1: problem  srun has started 2 processes" in output
+    assert "task 1: hvd_dbs cannot train here: 1 problem" in output
+    assert "Horovod sums right" not in output
 
 
 def test_what_cannot_be_imported_is_no_crash(tmp_path):

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hvd_dbs.cli.doctor_facts import Facts
-from hvd_dbs.cli.doctor_findings import Finding, merge, of_job
+from hvd_dbs.cli.doctor.facts import Facts
+from hvd_dbs.cli.doctor.finding import Finding, merge
+from hvd_dbs.cli.doctor.job_findings import of_job
+from hvd_dbs.cluster.introduction import Introduction
 
 _REBUILD = "install Horovod and mpi4py for the MPI of the mpirun in use, as scripts/setup.sh does"
 
@@ -35,6 +37,16 @@ class Job:
             tf.config.set_visible_devices(own, "GPU")
             tf.config.experimental.set_memory_growth(own, True)
 
+    def introduce(self, facts: Facts) -> list[Introduction]:
+        """Hosts and versions of all ranks, by rank, whatever their versions of hvd_dbs are."""
+        import tensorflow as tf
+
+        from hvd_dbs.cluster import introduction
+        from hvd_dbs.cluster.collective import HorovodCollective
+
+        with tf.device("CPU"):
+            return introduction.gather(HorovodCollective("doctor"), facts.versions)
+
     def gather(self, item: Any) -> list[Any]:
         """Something of every rank, by rank."""
         import horovod.tensorflow as hvd
@@ -53,7 +65,10 @@ class Job:
 
         launched = facts[self.rank].launch.size
         if launched > self.size:
-            text = f"the launcher started {launched} processes, but Horovod finds {self.size}"
+            text = (
+                f"the launcher started {launched} processes, but Horovod finds {self.size}: the "
+                f"program that started them is not that of Horovod's MPI"
+            )
             return [Finding("problem", text, _REBUILD)]
         trials = {"Horovod sums right": self._sum}
         # With a problem a rank could fail alone, and the others wait for it.
@@ -63,7 +78,8 @@ class Job:
             has_gpus = all(one.num_gpus and "NCCL" in one.horovod_parts for one in facts)
             device = "GPU" if has_gpus else "CPU"
             trials[f"gradients are weighted right ({device})"] = lambda: self._weigh(device)
-        return merge(self.gather([_tried(name, trial) for name, trial in trials.items()]))
+        tried = [_tried(name, trial) for name, trial in trials.items()]
+        return merge(self.gather(tried), [one.host for one in facts])
 
     def _sum(self) -> None:
         import horovod.tensorflow as hvd
@@ -126,8 +142,11 @@ def deadline(seconds: float, say: Callable[[Finding], object]) -> Iterator[None]
 
     def give_up() -> None:
         text = f"the ranks have not found each other, or have lost one, within {seconds:g} s"
-        fix = "horovodrun --network-interfaces NAME, or mpirun --mca btl_tcp_if_include NAME"
-        say(Finding("problem", text, f"{fix}: a network in which all hosts reach each other"))
+        fix = (
+            "horovodrun --network-interfaces NAME, or mpirun --mca btl_tcp_if_include NAME: a "
+            "network in which all hosts reach each other; hvd-dbs doctor --hosts LIST looks for one"
+        )
+        say(Finding("problem", text, fix))
         sys.stdout.flush()
         os._exit(1)
 

@@ -1,14 +1,12 @@
-"""What `hvd-dbs doctor` concludes from what it sees; pure."""
+"""What `hvd-dbs doctor` concludes from what a rank sees; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator
 
 from hvd_dbs import keras_stack
-from hvd_dbs.cli.doctor_facts import Facts
-from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.cli.doctor.facts import Facts
+from hvd_dbs.cli.doctor.finding import Finding
 from hvd_dbs.keras_stack import numbers_of
 
 NEEDED = {
@@ -22,31 +20,7 @@ NEEDED = {
 }
 """The oldest version that is supported, and how to get one."""
 
-Level = Literal["ok", "warning", "problem"]
-
 _PIP = "pip install --no-build-isolation --force-reinstall --no-deps hvd_dbs"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing found.
-
-    Attributes:
-        level: "problem" where training cannot work, "warning" where it is worse than it could be.
-        text: What was found, in one line.
-        fix: What to do about it, in one line; empty for "ok".
-    """
-
-    level: Level
-    text: str
-    fix: str = ""
-
-    def __post_init__(self) -> None:
-        if (self.level == "ok") != (not self.fix):
-            raise ValueError(
-                f"A finding of level {self.level!r} has fix={self.fix!r}. Say how to fix whatever "
-                f"is not ok, and nothing else."
-            )
 
 
 def of_rank(facts: Facts) -> list[Finding]:
@@ -56,14 +30,11 @@ def of_rank(facts: Facts) -> list[Finding]:
         findings += [*_of_horovod(facts), *_of_native(facts), *_of_gpus(facts)]
     if facts.launch.kind != "gloo":
         findings += _of_mpi(facts)
-    if not facts.launch.kind:
+    if facts.launch.num_apart:
+        findings.append(_of_tasks(facts))
+    elif not facts.launch.kind:
         findings += _of_launchers(facts)
     return findings
-
-
-def of_job(facts: Sequence[Facts]) -> list[Finding]:
-    """What is to be said of all ranks, from the facts of each."""
-    return [*merge([of_rank(one) for one in facts]), *_of_versions(facts), *_of_hosts(facts)]
 
 
 def _of_packages(facts: Facts) -> list[Finding]:
@@ -166,6 +137,15 @@ def _of_mpi(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", text, "use mpirun itself, horovodrun --gloo, or Open MPI 4.1")
 
 
+def _of_tasks(facts: Facts) -> Finding:
+    text = (
+        f"srun has started {facts.launch.num_apart} processes that know nothing of each other: "
+        f"each would be rank 0 of 1 and train alone, or end with an error of MPI"
+    )
+    fix = "srun --mpi=pmix, or mpirun within salloc or sbatch; srun --mpi=list shows what there is"
+    return Finding("problem", text, fix)
+
+
 def _of_launchers(facts: Facts) -> Iterator[Finding]:
     if not (facts.mpirun or facts.has_horovodrun):
         text = "neither mpirun nor horovodrun is on PATH: nothing starts a job of several ranks"
@@ -176,78 +156,3 @@ def _of_launchers(facts: Facts) -> Iterator[Finding]:
         text = "Open MPI's mpirun starts nothing for root"
         fix = f"mpirun --allow-run-as-root, or export {' '.join(f'{name}=1' for name in allowed)}"
         yield Finding("warning", text, fix)
-
-
-def _of_versions(facts: Sequence[Facts]) -> Iterator[Finding]:
-    for name in facts[0].packages:
-        ranks: dict[str, list[int]] = {}
-        for rank, one in enumerate(facts):
-            ranks.setdefault(one.packages[name].version or "none", []).append(rank)
-        if len(ranks) > 1:
-            given = "; ".join(f"{version} on {name_ranks(of)}" for version, of in ranks.items())
-            text = f"{name} is not the same on all ranks: {given}"
-            # Only these two talk with each other.
-            level: Level = "problem" if name in ("hvd_dbs", "Horovod") else "warning"
-            yield Finding(level, text, f"install the same {name} on all hosts")
-
-
-def _of_hosts(facts: Sequence[Facts]) -> Iterator[Finding]:
-    hosts: dict[str, list[int]] = {}
-    for rank, one in enumerate(facts):
-        hosts.setdefault(one.host, []).append(rank)
-    for host, ranks in hosts.items():
-        # A rank on its own may have any number.
-        names = f"{name_ranks(ranks)} on " if len(facts) > 1 else ""
-        yield from _of_host(host, names, [facts[rank] for rank in ranks])
-
-
-def _of_host(host: str, names: str, facts: Sequence[Facts]) -> Iterator[Finding]:
-    cores = frozenset[int]().union(*(one.cores for one in facts))
-    idle = frozenset[int]().union(*(one.launcher_cores for one in facts)) - cores
-    # What ranks of one container have, they have together.
-    quota = sum({one.container: one.quota for one in facts}.values())
-    usable = min(len(cores), quota)
-    limit = f" by the limit of a container, of {len(cores)}" if quota < len(cores) else ""
-    yield Finding("ok", f"{host}: {names}{_cores(usable)}{limit}")
-    # Open MPI binds by itself; what Slurm runs its processes from may have the whole host.
-    if facts[0].launch.kind == "Open MPI" and idle and quota > len(cores):
-        text = f"{host}: the ranks are bound to cores, and leave {_cores(len(idle))} idle"
-        yield Finding("warning", text, "mpirun --bind-to none")
-    num_threads = sum(_num_threads(one) for one in facts)
-    if any(one.num_gpus for one in facts):
-        return
-    if len(facts) > max(usable, 1):
-        text = f"{host}: {len(facts)} ranks have {_cores(usable)} together"
-        yield Finding("warning", text, f"start no more than {max(1, int(usable))} of them there")
-    elif num_threads > max(usable, len(facts)):
-        each = max(1, int(usable) // len(facts))
-        text = f"{host}: TensorFlow starts {num_threads} threads on {_cores(usable)}"
-        fix = f"set TF_NUM_INTRAOP_THREADS={each} and OMP_NUM_THREADS={each} on all ranks"
-        yield Finding("warning", text, fix)
-
-
-def merge(findings: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """One finding where several ranks have the same; the ranks are named where not all have it.
-
-    Args:
-        findings: Of each rank, by rank.
-    """
-    ranks: dict[Finding, list[int]] = {}
-    for rank, of_rank in enumerate(findings):
-        for finding in of_rank:
-            ranks.setdefault(finding, []).append(rank)
-    return [
-        finding
-        if len(of) == len(findings)
-        else replace(finding, text=f"{name_ranks(of)}: {finding.text}")
-        for finding, of in ranks.items()
-    ]
-
-
-def _cores(number: float) -> str:
-    return f"{number:g} core{'' if number == 1 else 's'}"
-
-
-def _num_threads(facts: Facts) -> int:
-    given = facts.variables.get("TF_NUM_INTRAOP_THREADS", "")
-    return int(given) if given.isdecimal() and int(given) else len(facts.cores)

@@ -1,4 +1,4 @@
-"""What `hvd-dbs doctor` looks at where it runs; what that means is said in `doctor_findings`."""
+"""What `hvd-dbs doctor` looks at where it runs; what that means is said in `findings`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ from typing import Any
 
 import hvd_dbs
 from hvd_dbs import keras_stack
+from hvd_dbs.cli.doctor.launch import Launch
 from hvd_dbs.cores import cpu_quota, num_cores
 from hvd_dbs.keras_stack import KerasStack
+
+NATIVE = "the native library"
+NATIVE_INTERFACE = "the native library's interface"
 
 _MODULES = {
     "NumPy": "numpy",
@@ -30,13 +34,6 @@ _MODULES = {
     "Horovod": "horovod.tensorflow",
     "mpi4py": "mpi4py",
 }
-# By what the launchers tell their processes: rank and size. The last ones are MPICH's and Slurm's.
-_LAUNCHERS = (
-    ("gloo", "HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("mpi", "PMI_RANK", "PMI_SIZE"),
-    ("mpi", "PMIX_RANK", "SLURM_NTASKS"),
-)
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "HVD_DBS_NATIVE",
@@ -47,30 +44,6 @@ _VARIABLES = (
     "TF_USE_LEGACY_KERAS",
 )
 _LIBMPI = re.compile(r"/\S*/libmpi(?:ch)?\.so\S*")
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How this process was started.
-
-    Attributes:
-        kind: "Open MPI", "mpi" (another one), "gloo" (horovodrun's own way), or "" as one process.
-        rank: Its rank, as the launcher says.
-        size: Processes that the launcher has started.
-    """
-
-    kind: str = ""
-    rank: int = 0
-    size: int = 1
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Launch:
-        """Reads it from environment variables."""
-        for kind, rank, size in _LAUNCHERS:
-            numbers = environment.get(rank, ""), environment.get(size, "")
-            if all(number.isdecimal() for number in numbers):
-                return cls(kind, int(environment[rank]), int(environment[size]))
-        return cls()
 
 
 @dataclass(frozen=True)
@@ -105,6 +78,8 @@ class Facts:
         mpi_files: The MPI libraries that are loaded into this process.
         mpirun: The first line of `mpirun --version`; empty where none is on PATH.
         has_horovodrun: Whether horovodrun is on PATH.
+        native: What the native library was built for; empty where there is none.
+        native_interface: The interface that it must have.
         native_error: Why the native library is not used.
         native_has_cuda: Whether it has kernels for GPUs.
         num_gpus: GPUs that TensorFlow sees.
@@ -118,7 +93,7 @@ class Facts:
     """
 
     packages: Mapping[str, Package]
-    launch: Launch = Launch()
+    launch: Launch = field(default_factory=Launch)
     variables: Mapping[str, str] = field(default_factory=dict)
     keras_stack: KerasStack = field(default_factory=KerasStack)
     horovod_parts: tuple[str, ...] = ()
@@ -126,6 +101,8 @@ class Facts:
     mpi_files: tuple[str, ...] = ()
     mpirun: str = ""
     has_horovodrun: bool = False
+    native: str = ""
+    native_interface: str = ""
     native_error: str = ""
     native_has_cuda: bool = False
     num_gpus: int = 0
@@ -136,6 +113,16 @@ class Facts:
     launcher_cores: frozenset[int] = frozenset({0})
     quota: float = math.inf
     container: str = ""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What the hosts of a job should have alike, by name."""
+        versions = {name: one.version or "none" for name, one in self.packages.items()}
+        return {
+            **versions,
+            NATIVE: self.native or "none",
+            NATIVE_INTERFACE: self.native_interface,
+        }
 
     @property
     def can_connect(self) -> bool:
@@ -156,7 +143,6 @@ def look() -> Facts:
             # "Open MPI v4.1.8, package: ..."
             library: str = sys.modules["mpi4py.MPI"].Get_library_version()
             mpi = re.split(r"[,\n\0]", library)[0].strip()
-    native_error, native_has_cuda = _native() if has["Horovod"] else ("", False)
     tensorflow: Any = sys.modules["tensorflow"] if has["TensorFlow"] else None
     return Facts(
         packages={
@@ -172,8 +158,7 @@ def look() -> Facts:
         mpi_files=tuple(sorted(set(_LIBMPI.findall(_text("/proc/self/maps"))))),
         mpirun=_mpirun_version(),
         has_horovodrun=shutil.which("horovodrun") is not None,
-        native_error=native_error,
-        native_has_cuda=native_has_cuda,
+        **(_native() if has["Horovod"] else {}),
         num_gpus=len(tensorflow.config.list_physical_devices("GPU")) if tensorflow else 0,
         num_gpu_devices=len(list(Path("/dev").glob("nvidia[0-9]*"))),
         is_root=os.geteuid() == 0,
@@ -203,14 +188,16 @@ def _horovod_parts() -> tuple[str, ...]:
     return tuple(name for name, is_built in built.items() if is_built)
 
 
-def _native() -> tuple[str, bool]:
+def _native() -> dict[str, Any]:
     from hvd_dbs.ops import native
 
+    facts = {"native": native.description(), "native_interface": native.INTERFACE}
     try:
         library = native.loaded()
-        return native.reason_for_absence(), library is not None and library.has_cuda
     except ValueError as error:
-        return str(error), False
+        return {**facts, "native_error": str(error)}
+    has_cuda = library is not None and library.has_cuda
+    return {**facts, "native_error": native.reason_for_absence(), "native_has_cuda": has_cuda}
 
 
 def _mpirun_version() -> str:
