@@ -63,7 +63,8 @@ class HostFacts:
         error: Why nothing is known of it; empty: something is.
         is_reached: Whether a shell has run there.
         has_python: Whether it has the Python that runs hvd-dbs here, at the same place.
-        orted: First line of `orted --version`, by where it is: "PATH" and "prefix".
+        orted: What Open MPI's daemon belongs to, such as "orted of mpirun (Open MPI) 4.1.8", by
+            where it is: "PATH" and "prefix".
         seen: What `host_probe` has seen there; None: it did not run.
         alive_seconds: ssh's ServerAliveInterval for this host; 0: none.
     """
@@ -132,18 +133,19 @@ _PROBE = Path(host_probe.__file__).read_text()
 def _script(here: Here, names: Sequence[str]) -> str:
     """What a shell on the host runs, with the probe as its standard input."""
     mark, python = MARK.strip(), shlex.quote(here.python)
-    version = "--version 2>&1 | head -n 1"
+    # orted does not say its version; the mpirun beside it does.
+    version = '"${orted%/*}/mpirun" --version 2>/dev/null | head -n 1'
     lines = [
         f"cd {shlex.quote(os.getcwd())} 2>/dev/null",
-        f'if command -v orted >/dev/null; then echo "{mark} PATH $(orted {version})"; '
-        f'else echo "{mark} PATH"; fi',
+        f'echo "{mark} shell"',
+        f'orted=$(command -v orted) && echo "{mark} PATH orted of $({version})"',
         f'test -x {python} || {{ echo "{mark} no Python"; exit 0; }}',
         f'echo "{mark} Python"',
         f"exec {python} - {shlex.join(names)}",
     ]
     if here.prefix:
-        orted = shlex.quote(f"{here.prefix}/bin/orted")
-        lines.insert(1, f'test -x {orted} && echo "{mark} prefix $({orted} {version})"')
+        lines.insert(1, f"orted={shlex.quote(f'{here.prefix}/bin/orted')}")
+        lines.insert(2, f'test -x "$orted" && echo "{mark} prefix orted of $({version})"')
     return "\n".join(lines)
 
 

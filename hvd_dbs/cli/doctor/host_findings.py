@@ -87,7 +87,7 @@ def _of_orted(host: HostFacts, here: Here) -> Iterator[Finding]:
         text = f"Open MPI's orted is neither on PATH nor in {here.prefix}/bin: mpirun fails there"
         fix = f"install Open MPI in {here.prefix} there, or start jobs by horovodrun --gloo"
         yield Finding("problem", text, fix)
-    elif numbers_of(found) != numbers_of(here.mpirun):
+    elif numbers_of(found) not in ((), numbers_of(here.mpirun)):
         text = f"{found} does not fit {here.mpirun} of this machine"
         yield Finding("problem", text, "install the same Open MPI on all hosts")
     elif "PATH" not in host.orted:
@@ -110,14 +110,17 @@ def _merge(findings: Mapping[str, Sequence[Finding]]) -> list[Finding]:
 
 def _of_names(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
     """Hosts that other hosts do not find by name."""
+    known = {host.name for host in hosts if host.addresses}
     unknown: dict[str, list[str]] = {}
     looped: dict[str, list[str]] = {}
     for host in hosts:
         found: Mapping[str, Sequence[str]] = host.seen["addresses"] if host.seen else {}
         for name, addresses in found.items():
-            if not addresses:
+            if not addresses and name in known:
                 unknown.setdefault(name, []).append(host.name)
-            elif all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in addresses):
+            elif addresses and all(
+                ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in addresses
+            ):
                 looped.setdefault(name, []).append(host.name)
     for name, of in unknown.items():
         text = f"{name} is unknown by this name on {_names(of)}"

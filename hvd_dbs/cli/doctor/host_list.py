@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_SLOTS = re.compile(r"(?:slots\s*=\s*|:)([1-9][0-9]*)")
+_SLOTS = re.compile(r":[1-9][0-9]*|(?:(?:slots|max[-_]slots)\s*=\s*[1-9][0-9]*\s*)*")
 
 
 def parse_hosts(text: str) -> list[str]:
@@ -44,10 +44,7 @@ def _hosts(parts: list[tuple[str, str]]) -> list[str]:
     for part, source in parts:
         text = part.strip()
         host = re.split(r"[\s:]", text)[0]
-        rest = text[len(host) :].strip()
-        # Open MPI's host files may say more, such as max_slots=4.
-        slots = rest.split(" max")[0].strip()
-        if not _HOST.fullmatch(host) or (slots and not _SLOTS.fullmatch(slots)):
+        if not _HOST.fullmatch(host) or not _SLOTS.fullmatch(text[len(host) :].strip()):
             raise ValueError(
                 f"{source}: {text!r} is no host; expected a name and the ranks there, such as "
                 f"node1:2, as horovodrun -H and mpirun -H are given them."

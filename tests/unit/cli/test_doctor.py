@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from hvd_dbs.cli.doctor.report import Report
 from hvd_dbs.cli.doctor.facts import Facts, Package
 from hvd_dbs.cli.doctor.finding import Finding, merge
 from hvd_dbs.cli.doctor.findings import NEEDED, of_rank
 from hvd_dbs.cli.doctor.job_findings import of_job
 from hvd_dbs.cli.doctor.launch import Launch
+from hvd_dbs.cli.doctor.report import Report
 from hvd_dbs.keras_stack import KerasStack
 
 ROOT = Path(__file__).resolve().parents[3]
