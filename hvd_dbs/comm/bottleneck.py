@@ -26,7 +26,9 @@ class Bottleneck:
         waiting: Part of a step in which ranks wait for slower ones, their mean.
         is_network: Whether the ranks are on several hosts.
         slowest: The slowest link that is known, where communication holds the job back.
-        others: Bytes a second of the other links, their median; NaN where none is known.
+        others: Bytes a second of links that are clearly faster, their median; NaN: there are none.
+        slow_host: The one host that all slow links, more than one, lead to or from, and no fast
+            one; empty: there is none.
     """
 
     kind: Literal["communication", "ranks", "none"]
@@ -35,6 +37,7 @@ class Bottleneck:
     is_network: bool = False
     slowest: Link | None = None
     others: float = math.nan
+    slow_host: str = ""
 
     @classmethod
     def of(
@@ -52,26 +55,15 @@ class Bottleneck:
             return None
         is_network = num_hosts > 1
         if communication >= max(_MUCH_COMMUNICATION, 2 * waiting):
-            slowest, others = None, math.nan
-            if links:
-                slowest, *rest = sorted(links, key=lambda link: link.bytes_per_second)
-                # The other direction of a slow link is slow as well.
-                ends = {slowest.source, slowest.target}
-                rates = [
-                    link.bytes_per_second for link in rest if {link.source, link.target} != ends
-                ]
-                others = statistics.median(rates) if rates else math.nan
-            return cls("communication", communication, waiting, is_network, slowest, others)
+            of_links = _compare(links)
+            return cls("communication", communication, waiting, is_network, *of_links)
         is_slowed = waiting >= _MUCH_WAITING
         return cls("ranks" if is_slowed else "none", communication, waiting, is_network)
 
     @property
     def names_a_link(self) -> bool:
         """Whether one link is clearly slower than the others."""
-        return (
-            self.slowest is not None
-            and self.slowest.bytes_per_second < _CLEARLY_SLOWER * self.others
-        )
+        return math.isfinite(self.others)
 
     @property
     def text(self) -> str:
@@ -101,10 +93,32 @@ class Bottleneck:
         if math.isfinite(slowest.round_trip_seconds):
             rate += f", {_milliseconds(slowest.round_trip_seconds)}"
         if self.names_a_link:
-            others = rate_text(self.others)
-            return f" Slowest link: {slowest.source} - {slowest.target}, {rate}; others {others}."
-        which = "All links are alike" if math.isfinite(self.others) else "The only link seen"
-        return f" {which}: {slowest.source} - {slowest.target}, {rate}."
+            rate += f"; others {rate_text(self.others)}"
+            rate += f"; all links of {self.slow_host} are slow" if self.slow_host else ""
+            return f" Slowest link: {slowest.source} - {slowest.target}, {rate}."
+        return f" No link is clearly slower than {slowest.source} - {slowest.target}, {rate}."
+
+
+def _compare(links: Sequence[Link]) -> tuple[Link | None, float, str]:
+    """The slowest link, the rate of those that are clearly faster, and the host of all slow ones.
+
+    Nothing is called slow where nothing is fast.
+    """
+    if not links:
+        return None, math.nan, ""
+    by_rate = sorted(links, key=lambda link: link.bytes_per_second)
+    least = _CLEARLY_SLOWER * by_rate[-1].bytes_per_second
+    slow = [_ends(link) for link in by_rate if link.bytes_per_second < least]
+    if not slow:
+        return by_rate[0], math.nan, ""
+    fast = by_rate[len(slow) :]
+    hosts = frozenset.intersection(*slow) - frozenset().union(*map(_ends, fast))
+    slow_host = next(iter(hosts)) if len(hosts) == 1 and len(set(slow)) > 1 else ""
+    return by_rate[0], statistics.median(link.bytes_per_second for link in fast), slow_host
+
+
+def _ends(link: Link) -> frozenset[str]:
+    return frozenset((link.source, link.target))
 
 
 def rate_text(bytes_per_second: float) -> str:

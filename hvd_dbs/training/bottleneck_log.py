@@ -28,7 +28,7 @@ class BottleneckLog:
         """The job has other ranks: what was measured is of no use any more."""
         self._rounds: deque[tuple[float, float]] = deque(maxlen=_ROUNDS)
         self._kinds: deque[tuple[object, ...]] = deque(maxlen=_ROUNDS)
-        self._logged: tuple[object, ...] = ("none",)
+        self._logged: tuple[object, ...] = ("none", None)
 
     def note(self, heard: Heard, hosts: Sequence[str], links: Sequence[Link]) -> None:
         """A round is over.
@@ -48,9 +48,10 @@ class BottleneckLog:
         found = Bottleneck.of(communication, waiting, len(set(hosts)), links)
         if found is None:
             return
-        named = found.slowest if found.names_a_link else None
-        kind = (found.kind, named and named.source, named and named.target)
-        self._kinds.append(kind if found.kind == "communication" else (found.kind,))
+        link = found.slowest if found.names_a_link else None
+        # Of the links of a slow host now one is the slowest, now another.
+        named = found.slow_host or (link and frozenset((link.source, link.target)))
+        self._kinds.append((found.kind, named))
         is_settled = len(self._kinds) == _ROUNDS and len(set(self._kinds)) == 1
         if is_settled and self._kinds[-1] != self._logged:
             self._logged = self._kinds[-1]

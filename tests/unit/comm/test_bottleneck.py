@@ -13,8 +13,8 @@ SLOW = Link("node1", "node3", 12e6, 0.02)
 LINKS = [
     Link("node1", "node2", 250e6, 0.0004),
     SLOW,
-    Link("node2", "node3", 260e6, 0.0004),
-    Link("node3", "node1", 12.5e6, 0.02),
+    Link("node2", "node1", 260e6, 0.0004),
+    Link("node3", "node2", 12.5e6, 0.02),
 ]
 
 
@@ -24,18 +24,23 @@ def test_a_slow_link_is_named():
     assert found.text == (
         "communication takes 57 % of a step and waiting for slow ranks 3 %: the network holds the "
         "job back, balancing cannot help. Slowest link: node1 - node3, 96 Mbit/s, 20 ms; others "
-        "2 Gbit/s."
+        "2 Gbit/s; all links of node3 are slow."
     )
+
+
+def test_a_single_slow_link_is_named_alone():
+    found = Bottleneck.of(0.57, 0.03, 3, [SLOW, *LINKS[:1], LINKS[2]])
+    assert found is not None and found.slow_host == ""
+    assert found.text.endswith("Slowest link: node1 - node3, 96 Mbit/s, 20 ms; others 2 Gbit/s.")
 
 
 @pytest.mark.parametrize(
     ("links", "end"),
     [
         ([], "balancing cannot help."),
-        ([SLOW], " The only link seen: node1 - node3, 96 Mbit/s, 20 ms."),
-        ([SLOW, Link("node3", "node1", 2e9, 0.02)], "The only link seen: node1 - node3, 96 Mbit/s"),
-        ([LINKS[0], LINKS[2]], " All links are alike: node1 - node2, 2 Gbit/s, 0.4 ms."),
-        ([Link("a", "b", 3e6, math.nan)], "seen: a - b, 24 Mbit/s."),
+        ([SLOW], " No link is clearly slower than node1 - node3, 96 Mbit/s, 20 ms."),
+        ([LINKS[0], LINKS[2]], " No link is clearly slower than node1 - node2, 2 Gbit/s, 0.4 ms."),
+        ([Link("a", "b", 3e6, math.nan)], "slower than a - b, 24 Mbit/s."),
     ],
 )
 def test_no_link_is_called_slow_that_is_like_the_others(links, end):
