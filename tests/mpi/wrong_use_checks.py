@@ -9,9 +9,11 @@ import keras
 import pytest
 import tensorflow as tf
 
+import hvd_dbs
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow as hvd_tensorflow
 from hvd_dbs.keras.same_weights import difference_from_rank_0
+from hvd_dbs.ops import native
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -42,6 +44,23 @@ def check_parts_that_do_not_belong_together_are_an_error():
     compile_model(net, sgd(fresh))
     with pytest.raises(RuntimeError, match=r"has no data set .*training=False is for evaluation"):
         fit(net, fresh, fresh.dataset(images(64), training=False))
+
+
+def check_other_versions_on_other_ranks_are_refused():
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((hvd_dbs, "__version__"), (native, "INTERFACE")):
+            patch.setattr(module, name, on_last_rank("other", getattr(module, name)))
+        if hvd.size() == 1:
+            hvd.Balancer(B)
+            return
+        last = hvd.size() - 1
+        with pytest.raises(RuntimeError) as caught:
+            hvd.Balancer(B)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("hvd_dbs is not the same on all ranks: ")
+    assert lines[1].startswith("The native library's interface is not the same on all ranks: ")
+    assert all(line.endswith(f"; other on rank {last}.") for line in lines[:2])
+    hvd.Balancer(B)  # The job can go on.
 
 
 def check_what_ranks_would_wait_for_is_alike():
