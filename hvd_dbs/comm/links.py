@@ -22,6 +22,7 @@ _LEAST_BYTES = 1e6
 """Connections that have sent less lately show how long messages take, not what a link carries."""
 _LEAST_SECONDS_BETWEEN = 2.0
 """A read costs microseconds for each open file; ranks that decide after each step need no more."""
+_MOST_LINKS = 64
 _TICK = 0.004
 """The kernel counts times of sending in these seconds."""
 
@@ -161,21 +162,33 @@ class LinkMeter:
 
 
 def links_of(rows: NDArray[np.float64], hosts: Sequence[str]) -> tuple[Link, ...]:
-    """The links that the ranks have seen, the slowest first.
+    """The links that the ranks have seen, the slowest first; of very many the slowest, and some.
 
     Args:
         rows: Of all ranks, by rank, shape `[size, 6]`.
         hosts: Names of the ranks' hosts, by rank.
     """
     names = list(dict.fromkeys(hosts))
-    found: dict[tuple[str, str], Link] = {}
-    for rank, row in enumerate(rows.reshape(len(rows), -1, 3).tolist()):
-        for number, rate, round_trip in row:
-            # Floats of other processes.
-            if not (number in range(len(names)) and 0 < rate < math.inf):
-                continue
-            link = Link(hosts[rank], names[int(number)], rate, round_trip)
-            pair = link.source, link.target
-            if pair not in found or found[pair].bytes_per_second < rate:
-                found[pair] = link
-    return tuple(sorted(found.values(), key=lambda link: link.bytes_per_second))
+    numbers = {name: number for number, name in enumerate(names)}
+    links = rows.reshape(-1, 3)
+    # Floats of other processes.
+    host, rate = links[:, 0], links[:, 1]
+    good = (host >= 0) & (host < len(names)) & (host == np.floor(host)) & (rate > 0)
+    good &= np.isfinite(rate)
+    if not good.any():
+        return ()
+    sources = np.repeat([numbers[name] for name in hosts], len(links) // len(hosts))[good]
+    targets, rates, round_trips = links[good].T
+    pairs = sources * len(names) + targets.astype(np.int64)
+    # Of connections between the same hosts the fastest.
+    by_pair = np.lexsort((rates, pairs))
+    best = by_pair[np.append(np.diff(pairs[by_pair]) > 0, True)]
+    best = best[np.argsort(rates[best], kind="stable")]
+    if len(best) > _MOST_LINKS:
+        slowest = _MOST_LINKS // 2
+        others = np.linspace(slowest, len(best) - 1, _MOST_LINKS - slowest).astype(int)
+        best = best[np.append(np.arange(slowest), others)]
+    return tuple(
+        Link(names[sources[i]], names[int(targets[i])], float(rates[i]), float(round_trips[i]))
+        for i in best.tolist()
+    )

@@ -147,3 +147,19 @@ def test_rank_0_knows_each_pair_of_hosts():
         Link("node2", "node1", 240e6, 0.001),
         Link("node1", "node2", 250e6, 0.001),
     )
+
+
+def test_of_thousands_of_links_the_slowest_are_kept_and_some_of_the_others():
+    hosts = [f"node{rank}" for rank in range(2000)]
+    rows = np.full((2000, 6), np.nan)
+    rows[:, 0] = np.roll(np.arange(2000), -1)
+    rows[:, 1] = 1e9 + np.arange(2000)
+    rows[1234, 1] = 1e6
+    links = links_of(rows, hosts)
+    assert (links[0].source, links[0].target) == ("node1234", "node1235")
+    rates = [link.bytes_per_second for link in links]
+    assert rates == sorted(rates) and len(links) == 64 and rates[-1] == 1e9 + 1999
+
+
+def test_without_links_there_are_none():
+    assert links_of(np.full((4, 6), np.nan), HOSTS) == ()
