@@ -52,6 +52,11 @@ class RankFigures:
         busy_seconds = self.batch_sizes / self.samples_per_second
         return float(busy_seconds.max() * self.samples_per_second.sum() / self.batch_sizes.sum())
 
+    @property
+    def step_gain(self) -> float:
+        """The same for whole steps, whose communication takes as long as before."""
+        return 1 / (self.rest + (1 - self.rest) / self.gain)
+
     @classmethod
     def of(cls, rounds: tuple[RoundEntry, ...]) -> RankFigures:
         """Those of at least one round, all with the same batch sizes."""
@@ -155,7 +160,7 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
             f"{waits}; communication and the rest took {_percent(first.rest)}, now {rest}.",
         ]
     lines += [*_bottleneck(part, last), *_slowest(part, last)]
-    if last.gain > _LEAST_GAIN:
+    if last.step_gain > _LEAST_GAIN:
         lines.append(
             f"Split by these speeds, the work of a step would be done {last.gain:.2f} times as "
             f"fast (bounds and fixed costs left aside)."

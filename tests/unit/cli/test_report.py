@@ -124,6 +124,14 @@ def test_a_slow_network_is_named(path):
     ]
 
 
+def test_where_the_network_takes_the_time_no_split_is_praised(path):
+    busy = {"busy_seconds": (0.001, 0.003), "step_seconds": 0.1}
+    write(path, JobEntry(("a", "b"), "dbs", 64), a_round(2, (32, 32), (32, 32), **busy))
+    output = report(path)[1]
+    assert "The network holds the job back, balancing cannot help." in output
+    assert "times as fast" not in output
+
+
 def test_on_one_host_no_network_is_blamed(path):
     busy = {"busy_seconds": (0.03, 0.03), "step_seconds": 0.1}
     write(path, JobEntry(("a", "a"), "dbs", 64), a_round(2, (32, 32), (32, 32), **busy))
