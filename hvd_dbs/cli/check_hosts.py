@@ -6,7 +6,7 @@ import click
 
 from hvd_dbs.cli.input_error import input_errors
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.cluster.host_discovery import discover
+from hvd_dbs.elastic.host_discovery import discover
 
 
 @click.command("check-hosts")

@@ -20,6 +20,7 @@ ALLOWED = {
     "cores": set(),
     "keras_stack": set(),
     "cluster": {"balancing", "cores"},
+    "elastic": {"cluster"},
     "data": {"sampling", "ops", "cores"},
     "ops": set(),
     "training": {"balancing", "cluster", "data", "ops", "sampling"},
@@ -33,13 +34,14 @@ ALLOWED = {
         "sampling",
         "training",
     },
-    "tensorflow": {"keras_stack", "balancing", "cluster", "data", "ops", "balancer"},
+    "tensorflow": {"keras_stack", "balancing", "cluster", "elastic", "data", "ops", "balancer"},
     "state_file": set(),
     "keras": {
         "keras_stack",
         "state_file",
         "balancing",
         "cluster",
+        "elastic",
         "data",
         "ops",
         "balancer",
@@ -52,6 +54,7 @@ ALLOWED = {
         "cores",
         "keras_stack",
         "cluster",
+        "elastic",
         "ops",
         "data",
         "tensorflow",
@@ -63,7 +66,7 @@ ALLOWED = {
 HEAVY = {
     "tensorflow": {"cluster", "data", "ops", "training", "balancer", "tensorflow", "keras"},
     "keras": {"keras"},
-    "horovod": {"cluster", "ops", "tensorflow", "keras"},
+    "horovod": {"cluster", "elastic", "ops", "tensorflow", "keras"},
     "mpi4py": {"cluster", "ops"},
 }
 """Which parts may import a library at the top of a module or inside of functions."""
