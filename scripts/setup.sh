@@ -496,7 +496,8 @@ wheel_name=horovod-$horovod_version-$tensorflow_identity-$mpi_identity-$soabi-${
 wheel_folder=$cache/wheels/$wheel_name-$(hash_of_files "${patch_file#"$root/"}")
 
 venv_key=$(venv_key_of "$python_identity")
-dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files "${constraints#"$root/"}")")
+dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files "${constraints#"$root/"}")" \
+  "$(declare -f configure_open_mpi)")
 horovod_key=$(hash_of "$venv_key" "$wheel_folder")
 package_key=$(hash_of "$dependencies_key" "$build_op" "$cmake_arguments" ${nvcc_found:+"$tensorflow_identity"} "$(
   hash_of_files pyproject.toml setup.py CMakeLists.txt cmake hvd_dbs/__init__.py hvd_dbs/ops/cc

@@ -14,11 +14,10 @@ from hosts import command, machine
 from hosts.cluster import Cluster
 from hosts.description import Host, Link, cpu_shares, parse_hosts, parse_link
 
+from tests.hosts import needs_hosts
 from tests.jobs import REPOSITORY, kill_all_of, python
 
 SCRIPT = str(REPOSITORY / "scripts/hosts.sh")
-MISSING = machine.what_is_missing(needs_tap=True)
-needs_hosts = pytest.mark.skipif(bool(MISSING), reason=f"hosts cannot be emulated here: {MISSING}")
 
 
 @pytest.mark.parametrize(
