@@ -24,6 +24,7 @@ from hvd_dbs.cluster.collective import is_elastic
 from hvd_dbs.cluster.last_words import name_failures
 from hvd_dbs.cluster.rank_names import name_ranks
 from hvd_dbs.elastic import launcher_store
+from hvd_dbs.elastic.ssh_keepalive import warn_without_keepalive
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ def init(*arguments: Any, **options: Any) -> None:
     """
     if has_store() and not hvd.is_initialized():
         slot = _Slot.from_environment()
+        if slot.local_rank == 0:
+            warn_without_keepalive()
         if not _Meeting(slot).held():
             _meet_anew().to_environment()
     hvd.init(*arguments, **options)
