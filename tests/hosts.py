@@ -16,7 +16,7 @@ from hosts.cluster import Cluster  # noqa: E402
 from hosts.description import Host, Link  # noqa: E402
 from hosts.machine import what_is_missing  # noqa: E402
 
-__all__ = ["Cluster", "Host", "Link", "needs_hosts"]
+__all__ = ["MISSING", "Cluster", "Host", "Link", "needs_hosts"]
 
 MISSING = what_is_missing(needs_tap=True)
 

@@ -176,7 +176,8 @@ class _Trace:
 def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
     """Lets a fault happen, to a rank that is part of the job now; None if there is none."""
     # Somebody must be left: a rank whose host is being removed does not count.
-    ranks = [begin for begin in watch.ranks() if begin["host"] in cluster.hosts]
+    ranks = sorted(watch.ranks(), key=lambda begin: begin["rank"])
+    ranks = [begin for begin in ranks if begin["host"] in cluster.hosts]
     alive = [begin for begin in ranks if cluster.is_alive(begin["process"])]
     if fault.kind == "add a host":
         return _Trace(fault.kind, host=cluster.add()[0])
