@@ -22,7 +22,7 @@ ALLOWED = {
     "cluster": {"balancing", "cores"},
     "data": {"sampling", "ops", "cores"},
     "ops": set(),
-    "training": {"balancing", "cluster", "data", "ops", "sampling"},
+    "training": {"state_file", "balancing", "cluster", "data", "ops", "sampling"},
     "balancer_arguments": {"balancing"},
     "balancer": {
         "balancer_arguments",
