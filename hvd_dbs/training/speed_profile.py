@@ -74,7 +74,7 @@ class SpeedProfile:
         self._classes = [place.speed_class for place in places]
         self._measured = MeasuredSpeeds(self._classes)
         self._model = ""
-        self._has_news = self._has_warned = False
+        self._has_begun = self._has_news = self._has_warned = False
 
     @property
     def is_used(self) -> bool:
@@ -91,11 +91,14 @@ class SpeedProfile:
 
         Args:
             model: What tells the model from others; rank 0's counts.
-            is_new: Whether training has not begun before; rank 0's counts.
+            is_new: Whether training does not go on from somewhere; rank 0's counts.
         """
-        self._model = model
+        if model != self._model:
+            self._model, self._measured = model, MeasuredSpeeds(self._classes)
         if self._path is None:
             return
+        # What this job has measured itself counts more, also before its first commit.
+        is_new, self._has_begun = is_new and not self._has_begun, True
         batch_sizes = np.zeros(self._collective.size, dtype=np.int64)
         if self._collective.rank == 0 and is_new:
             plan = self._first_plan(self._path)
@@ -136,15 +139,14 @@ class SpeedProfile:
         except Exception as error:  # As above.
             self._warn("is not used", error)
             return None
-        if plan is not None and not controller.bounds.allow(plan.samples):
+        if plan is None or not controller.bounds.allow(plan.samples):
             return None
-        if plan is not None:
-            _LOGGER.info(
-                "%s -> %s: to begin with, by what earlier trainings measured (%s)",
-                controller.plan,
-                plan,
-                path,
-            )
+        _LOGGER.info(
+            "%s -> %s to begin with, by what earlier trainings measured (%s)",
+            controller.plan,
+            plan,
+            path,
+        )
         return plan
 
     def _warn(self, what: str, error: Exception) -> None:
