@@ -34,6 +34,7 @@ def path(tmp_path):
     _, profile = new(path)
     profile.begin_training("m", is_new=True)
     profile.add(heard(EVEN, [6.0, 18.0]))
+    profile.add(heard(BALANCED, [9.0, 9.0]))
     profile.add(None)
     profile.write()
     return path
@@ -69,11 +70,11 @@ def test_new_ranks_count_as_what_they_are(path):
     _, profile = new(path)
     profile.begin_training("m", is_new=True)
     profile.change_ranks(PLACES[::-1])
-    profile.add(heard((3, 9), [9.5, 9.5]))
+    profile.add(heard((4, 8), [12.0, 8.0]))
     profile.write()
     speeds = read_profile(path, "m", 12)
-    assert [point.batch_size for point in speeds["fast"]] == [6, 9]
-    assert [point.batch_size for point in speeds["slow"]] == [3, 6]
+    assert [point.batch_size for point in speeds["fast"]] == [6, 8, 9]
+    assert [point.batch_size for point in speeds["slow"]] == [3, 4, 6]
 
 
 def test_without_a_file_nothing_is_kept():
