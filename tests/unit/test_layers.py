@@ -23,7 +23,7 @@ ALLOWED = {
     "elastic": {"cluster"},
     "data": {"sampling", "ops", "cores"},
     "ops": set(),
-    "training": {"balancing", "cluster", "data", "ops", "sampling"},
+    "training": {"state_file", "balancing", "cluster", "data", "ops", "sampling"},
     "balancer_arguments": {"balancing"},
     "balancer": {
         "balancer_arguments",
