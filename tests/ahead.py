@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,7 @@ class Runner:
         self._folder = Path(tempfile.mkdtemp(prefix="hvd_dbs_tests_"))
         self._numbers: dict[Request, int] = {}
         self._exit_codes: dict[int, int] = {}
+        self.seconds: dict[str, list[float]] = {}
         with (self._folder / "errors").open("w") as errors:
             self._process = subprocess.Popen(
                 python("-m", "tests.ahead", str(self._folder), str(num_at_once())),
@@ -116,8 +118,9 @@ class Runner:
             line = self._process.stdout.readline()
             if not line:
                 raise RuntimeError(f"no job runs any more: {(self._folder / 'errors').read_text()}")
-            folder, exit_code = json.loads(line)
+            folder, exit_code, words, seconds = json.loads(line)
             self._exit_codes[int(Path(folder).name)] = exit_code
+            self.seconds[" ".join(words)] = seconds
         return Job(self._exit_codes[number], (self.folder(request) / "output").read_text())
 
     def folder(self, request: Request) -> Path:
@@ -152,6 +155,11 @@ def close() -> None:
         runner.cache_clear()
 
 
+def seconds() -> dict[str, list[float]]:
+    """What jobs have taken, by their commands: time, and time of CPUs."""
+    return runner().seconds if runner.cache_info().currsize else {}
+
+
 def num_at_once() -> int:
     """As many jobs as there is room for: each has two or three ranks, most of which work."""
     by_memory = psutil.virtual_memory().available // _MOST_BYTES_OF_A_JOB
@@ -161,13 +169,21 @@ def num_at_once() -> int:
 def _run(words: list[str], timeout: float, environment: list[list[str]], folder: str) -> None:
     """Runs a job in its folder, and says so."""
     Path(folder).mkdir()
+    begin, cpu_seconds = time.monotonic(), _cpu_seconds()
     try:
         job = run_job(words, timeout, dict(environment))
     except Exception:
         job = Job(-1, traceback.format_exc())
     (Path(folder) / "output").write_text(job.output)
     with _SAYING:
-        print(json.dumps([folder, job.exit_code]), flush=True)
+        taken = [time.monotonic() - begin, _cpu_seconds() - cpu_seconds]
+        print(json.dumps([folder, job.exit_code, words, taken]), flush=True)
+
+
+def _cpu_seconds() -> float:
+    """Of all that has ended so far; of one job alone where no other runs beside it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 _SAYING = threading.Lock()

@@ -17,7 +17,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         ahead.begin(dict.fromkeys(request for item in session.items for request in _needs(item)))
 
 
-def pytest_sessionfinish() -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """With --durations also those of jobs."""
+    if terminalreporter.config.option.durations:
+        for words, (seconds, cpu_seconds) in sorted(
+            ahead.seconds().items(), key=lambda it: -it[1][0]
+        ):
+            terminalreporter.write_line(
+                f"{seconds:6.1f} s, CPU {cpu_seconds:6.1f} s: {words[-180:]}"
+            )
+
+
+def pytest_unconfigure() -> None:
     ahead.close()
 
 

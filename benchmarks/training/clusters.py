@@ -20,10 +20,12 @@ class Cluster:
     Attributes:
         speeds: Share of a core, by rank.
         neighbour_of: Rank on whose core a busy process starts and stops; None: there is none.
+        hosts: Options of scripts/hosts.sh, where ranks have emulated hosts; its speeds are these.
     """
 
     speeds: tuple[float, ...]
     neighbour_of: int | None = None
+    hosts: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -52,6 +54,10 @@ CLUSTERS = {
     "three": Cluster((1, 0.7, 0.4)),
     "neighbour": Cluster((1, 1, 1, 1), neighbour_of=1),
     "straggler": Cluster((1, 1, 1, 0.1)),
+    "hosts": Cluster(
+        (1, 1, 0.5, 1),
+        hosts=("--hosts", "a:2,b:1,c:1", "--slow", "b=0.5", "--link", "c=100mbit"),
+    ),
     "equal_pair": Cluster((1, 1)),
     "neighbour_pair": Cluster((1, 1), neighbour_of=1),
 }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import time
 import weakref
 from collections.abc import Callable
@@ -288,10 +287,3 @@ def connect_for_long() -> Collective:
     """
     collective = connect("balancer")
     return ElasticCollective() if is_elastic() else collective
-
-
-def own_slot() -> tuple[str, int]:
-    """The host that this process runs on, by the launcher's name for it, and its number there."""
-    import horovod.tensorflow as hvd
-
-    return os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname(), hvd.local_rank()

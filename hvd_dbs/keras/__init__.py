@@ -41,7 +41,7 @@ from hvd_dbs import data
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
 from hvd_dbs.cluster.leaving import shutdown
-from hvd_dbs.cluster.rendezvous import init
+from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.keras import callbacks, elastic, layers
 from hvd_dbs.keras.global_batch import global_batch
 from hvd_dbs.keras.operations import allgather, allreduce, broadcast, reducescatter

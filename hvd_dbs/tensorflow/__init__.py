@@ -72,7 +72,7 @@ from horovod.tensorflow import (
 
 from hvd_dbs import data
 from hvd_dbs.cluster.leaving import shutdown
-from hvd_dbs.cluster.rendezvous import init
+from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic
 from hvd_dbs.tensorflow.distributed_optimizer import DistributedOptimizer

@@ -20,11 +20,13 @@ class SavedRank:
         slot: Its host, and its number on it.
         batch_size: Its samples in a full step.
         model: Its time model's memory, nested lists by name; None: not saved.
+        device: Its kind of device; empty: not known.
     """
 
     slot: Slot
     batch_size: int
     model: dict[str, Any] | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ class BalancerState:
     @property
     def memories(self) -> dict[Slot, RankMemory]:
         """What is known of each rank, by slot."""
-        return {rank.slot: RankMemory(rank.batch_size, rank.model) for rank in self.ranks}
+        return {
+            rank.slot: RankMemory(rank.batch_size, rank.model, rank.device) for rank in self.ranks
+        }
 
     def with_memories(
         self, models: Sequence[dict[str, Any] | None], solver: dict[str, Any]
@@ -80,6 +84,7 @@ class BalancerState:
                 {
                     "host": rank.slot[0],
                     "slot": rank.slot[1],
+                    "device": rank.device,
                     "batch_size": rank.batch_size,
                     "model": rank.model,
                 }
@@ -132,7 +137,9 @@ def _rank(row: Any) -> SavedRank:
         raise ValueError(f"{row!r} in 'ranks' is not a mapping.")
     slot = (_entry(row, "host", str), _whole(row.get("slot"), "slot"))
     model = _entry(row, "model", (dict, type(None)))
-    return SavedRank(slot, _whole(row.get("batch_size"), "batch_size"), model)
+    # States of earlier versions have no kinds of device.
+    device = _entry({"device": "", **row}, "device", str)
+    return SavedRank(slot, _whole(row.get("batch_size"), "batch_size"), model, device)
 
 
 def _entry(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:

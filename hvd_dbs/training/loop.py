@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Plan
+from hvd_dbs.balancing.place import Place
 from hvd_dbs.cluster.activity import is_evaluating
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
@@ -20,6 +21,7 @@ from hvd_dbs.sampling import num_steps
 from hvd_dbs.training.decision_log import DecisionLog
 from hvd_dbs.training.decision_rounds import DecisionRounds
 from hvd_dbs.training.position import TrainingPosition
+from hvd_dbs.training.speed_profile import SpeedProfile
 from hvd_dbs.training.step_shares import StepShares
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class TrainingLoop:
         collective: The job.
         controller: This rank's controller.
         log: What people hear of decisions; None: changes of plan, by rank 0.
+        profile: What is known of kinds of device from other trainings; None: nothing is kept.
 
     Attributes:
         clock: This rank's clock.
@@ -41,11 +44,16 @@ class TrainingLoop:
         is_training: Whether a training has begun, and not ended.
         log: The one given, or made.
         links: Measures this rank's links to other hosts; knows none before it is given hosts.
+        profile: The one given, or one that keeps nothing.
         followers: What is called with each new global batch size.
     """
 
     def __init__(
-        self, collective: Collective, controller: Controller, log: DecisionLog | None = None
+        self,
+        collective: Collective,
+        controller: Controller,
+        log: DecisionLog | None = None,
+        profile: SpeedProfile | None = None,
     ) -> None:
         self.clock = StepClock()
         self.evaluation = Evaluation()
@@ -55,10 +63,10 @@ class TrainingLoop:
         self._shares = StepShares(self.clock)
         self.position = TrainingPosition(collective, controller, self._shares.samples)
         self.log = log or DecisionLog(collective, controller)
+        self.profile = profile or SpeedProfile(collective, controller)
+        are_kept = self.log.has_journal or self.profile.is_used
         self.links = LinkMeter()
-        self._rounds = DecisionRounds(
-            collective, controller, self.clock, self.log.has_journal, self.links
-        )
+        self._rounds = DecisionRounds(collective, controller, self.clock, are_kept, self.links)
         self._agreed_plan = controller.plan
         self._steps_in_call = 1
         self.is_training = False
@@ -85,10 +93,16 @@ class TrainingLoop:
         """The plan that all ranks know; rank 0's controller may know of a newer one."""
         return self._agreed_plan if self.is_training else self._controller.plan
 
-    def begin_training(self, steps_in_call: int = 1) -> None:
-        """A `fit` begins, which runs so many steps between two calls of `end_steps`."""
+    def begin_training(self, steps_in_call: int = 1, model: str = "") -> None:
+        """A `fit` begins. Collective where a profile is used.
+
+        Args:
+            steps_in_call: How many steps run between two calls of `end_steps`.
+            model: A name by which a profile knows the model again.
+        """
         self._finish_round()  # Of a fit that was interrupted.
         self.finish_resize()
+        self.profile.begin_training(model, is_new=self.position.is_new)
         self.is_training = True
         self._steps_in_call = steps_in_call
         self._rounds.pace.is_cut_by_cost = self.position.stage.is_cut_by_cost
@@ -165,6 +179,7 @@ class TrainingLoop:
         self.position.close_epoch()
         if self._rounds.are_between_epochs:
             self._apply(self._rounds.decide(self.position.last_batch_size))
+        self.profile.write()
 
     def end_training(self) -> None:
         """A `fit` is over, or was interrupted; the next one begins where its arguments say.
@@ -179,6 +194,7 @@ class TrainingLoop:
             self._collective.allgather(np.zeros(1))
         self._rounds.end_training()
         self.log.flush()
+        self.profile.write()
         self.position.end_training()
         self.finish_resize()
 
@@ -244,12 +260,13 @@ class TrainingLoop:
         for follow in self.followers:
             follow(size)
 
-    def change_ranks(self, hosts: Sequence[str]) -> None:
-        """The job has other ranks, on these hosts; no training is under way.
+    def change_ranks(self, places: Sequence[Place]) -> None:
+        """The job has other ranks, which run there; no training is under way.
 
         The controller knows them.
         """
-        self.log.change_ranks(hosts)
+        self.log.change_ranks([place.host for place in places])
+        self.profile.change_ranks(places)
         self.clock.drain()
         batch_size = self._controller.global_batch_size
         keeps_steps = self._global_batch_size == batch_size
@@ -309,3 +326,4 @@ class TrainingLoop:
             if first < self.position.num_steps_in_epoch:
                 self._shares.change(first, batch_sizes)
         self.log.tell(agreed, self.position.epoch, self.position.steps_done)
+        self.profile.add(agreed.heard)

@@ -83,6 +83,11 @@ class TrainingPosition:
             return self.stage.cursor_after(self.epoch, steps_done)
         return self.start or self._next
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no training has begun, here or in the state that training goes on from."""
+        return not self.is_in_epoch and (self.start or self._next) == Cursor()
+
     def check_start(self, cursor: Cursor) -> None:
         """Raises ValueError if training cannot go on at a cursor with this data set."""
         if self._stage is not None:

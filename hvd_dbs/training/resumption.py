@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.balancing.inheritance import inherit, slots_by_rank
+from hvd_dbs.balancing.place import Place
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
 from hvd_dbs.data.index_stage import IndexStage
@@ -40,7 +41,7 @@ class Resumption:
         collective: The job.
         controller: This rank's controller.
         position: Where training stands.
-        hosts: The host of every rank, by rank.
+        places: Where every rank runs, by rank.
         parts: What is saved along, by name.
     """
 
@@ -49,13 +50,13 @@ class Resumption:
         collective: job.Collective,
         controller: Controller,
         position: TrainingPosition,
-        hosts: Sequence[str],
+        places: Sequence[Place],
         parts: Mapping[str, StatefulPart],
     ) -> None:
         self._collective = collective
         self._controller = controller
         self._position = position
-        self._slots = slots_by_rank(hosts)
+        self._use(places)
         self._parts = dict(parts)
         self._data: dict[str, Any] | None = None
         self._memory: SavedRank | None = None
@@ -76,7 +77,12 @@ class Resumption:
         """The state, with the memory of this rank's time model alone."""
         rank, plan = self._collective.rank, self._controller.plan
         controller = self._controller.state_dict()
-        ranks = [SavedRank(slot, n) for slot, n in zip(self._slots, plan.batch_sizes, strict=True)]
+        ranks = [
+            SavedRank(slot, batch_size, device=device)
+            for slot, device, batch_size in zip(
+                self._slots, self._devices, plan.batch_sizes, strict=True
+            )
+        ]
         ranks[rank] = replace(ranks[rank], model=controller["model"])
         return BalancerState(
             strategy=controller["strategy"],
@@ -142,30 +148,36 @@ class Resumption:
             self._memory = self.state().ranks[self._collective.rank]
             self._has_joined = False  # Until all are through: another rank may be lost meanwhile.
 
-    def rejoin(self, plain: Any) -> None:
+    def rejoin(self, plain: Any, places: Sequence[Place]) -> None:
         """Goes on from a state with the ranks that an elastic job has now. Collective.
 
         Args:
             plain: The state, the same on all ranks; of its time models none is used.
+            places: Where every rank runs now, by rank.
 
         Raises:
             ValueError: On all ranks, if the state does not fit.
         """
-        slot = job.own_slot()
-        row = {"slot": slot, "batch_size": 0, "model": None}
+        row: dict[str, Any] = {"batch_size": 0, "model": None}
         if self._memory is not None:
-            row |= {"batch_size": self._memory.batch_size, "model": self._memory.model}
+            row = {"batch_size": self._memory.batch_size, "model": self._memory.model}
         texts = agreement.allgather_text(self._collective, json.dumps(row))
         rows = [json.loads(text) for text in texts]
-        self._slots = [(row["slot"][0], row["slot"][1]) for row in rows]
+        # By the hosts' own names: those of launchers may be made up for each run.
+        self._use(places)
         known = tuple(
-            SavedRank(slot, row["batch_size"], row["model"])
-            for slot, row in zip(self._slots, rows, strict=True)
+            SavedRank(slot, row["batch_size"], row["model"], device)
+            for slot, device, row in zip(self._slots, self._devices, rows, strict=True)
             if row["batch_size"]
         )
         state = BalancerState.of(plain)
         self.load(replace(state, ranks=known or state.ranks).plain())
         self._has_joined = True
+
+    def _use(self, places: Sequence[Place]) -> None:
+        """The ranks run there from now on."""
+        self._slots = slots_by_rank([place.host for place in places])
+        self._devices = [place.device for place in places]
 
     def _load_parts(self, states: Mapping[str, Any]) -> None:
         unknown = sorted(set(states) - set(self._parts))
@@ -177,7 +189,7 @@ class Resumption:
     def _controller_state(self, state: BalancerState) -> dict[str, Any]:
         """What this rank's controller goes on from."""
         own = self._controller.state_dict()
-        memories = inherit(state.memories, self._slots)
+        memories = inherit(state.memories, self._slots, self._devices)
         model = memories[self._collective.rank].model
         loaded = {
             "strategy": state.strategy,
@@ -188,6 +200,7 @@ class Resumption:
         }
         total, bounds = self._controller.global_batch_size, self._controller.bounds
         is_same = state.slots == self._slots and sum(state.batch_sizes) == total
+        is_same = is_same and all(map(_may_be_same, state.ranks, self._devices))
         learns = self._controller.strategy.model is not None
         if learns and is_same and bounds.allow(state.batch_sizes):
             return loaded
@@ -198,6 +211,11 @@ class Resumption:
             plan = Plan.proportional(total, shares, bounds)
             loaded["batch_sizes"] = list(plan.batch_sizes)
         return loaded
+
+
+def _may_be_same(rank: SavedRank, device: str) -> bool:
+    """Whether a rank's slot has the kind of device that it had, as far as both are known."""
+    return not (rank.device and device) or rank.device == device
 
 
 def _check_data(saved: Mapping[str, Any] | None, given: Mapping[str, Any] | None) -> None:

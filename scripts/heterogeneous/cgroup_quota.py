@@ -21,8 +21,10 @@ SECONDS_TO_EMPTY = 2.0
 SECONDS_BETWEEN_TICKS = 0.05
 
 
-def quota_settings(version: int, share: float) -> list[tuple[str, str]]:
+def quota_settings(version: int, share: float, whole: float = 1) -> list[tuple[str, str]]:
     """What to write to which file of a group, in this order, for a share of one core; pure.
+
+    From `whole` cores on there is no limit.
 
     Example:
         >>> quota_settings(2, 0.25)
@@ -30,7 +32,7 @@ def quota_settings(version: int, share: float) -> list[tuple[str, str]]:
     """
     # A rank of share 1 has a core of its own; a quota of all of it would only add stumbles.
     limit, period = "max" if version == 2 else "-1", PERIOD_MICROSECONDS
-    if share < 1:
+    if share < whole:
         period = max(period, round(SHORTEST_QUOTA_MICROSECONDS / share))
         period = min(period, LONGEST_PERIOD_MICROSECONDS)
         limit = str(max(SHORTEST_QUOTA_MICROSECONDS, round(share * period)))
@@ -38,7 +40,7 @@ def quota_settings(version: int, share: float) -> list[tuple[str, str]]:
         return [("cpu.max", f"{limit} {period}")]
     # Without a quota between, a new period could make the old quota invalid.
     off = [("cpu.cfs_quota_us", "-1"), ("cpu.cfs_period_us", str(period))]
-    return off + ([("cpu.cfs_quota_us", limit)] if share < 1 else [])
+    return off + ([("cpu.cfs_quota_us", limit)] if share < whole else [])
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,15 @@ def cores_allowed_here() -> float:
 class CgroupQuota:
     """Throttle by CPU quotas. Makes `hvd_dbs-PID/rank-I` below a folder where it may."""
 
-    def __init__(self, num_ranks: int, hierarchies: Sequence[Hierarchy] | None = None) -> None:
+    def __init__(
+        self, num_ranks: int, hierarchies: Sequence[Hierarchy] | None = None, whole: float = 1
+    ) -> None:
         """Makes the groups, without limits.
 
         Args:
             num_ranks: Groups to make.
             hierarchies: Where; those of this process by default.
+            whole: Cores that a group may use; as a share it is no limit.
 
         Raises:
             OSError: If no hierarchy lets us; says why.
@@ -122,6 +127,7 @@ class CgroupQuota:
         self._moved_from: Path | None = None
         self._group = Path()
         self._ranks: list[Path] = []
+        self._whole = whole
         if hierarchies is None:
             for hierarchy in hierarchies_here():
                 for folder in _upwards(hierarchy):
@@ -142,7 +148,7 @@ class CgroupQuota:
 
     def set_share(self, rank: int, share: float) -> None:
         """See `Throttle`."""
-        for name, text in quota_settings(self._version, share):
+        for name, text in quota_settings(self._version, share, self._whole):
             _write(self._ranks[rank] / name, text)
 
     def add(self, rank: int, pid: int) -> None:
@@ -158,7 +164,12 @@ class CgroupQuota:
         """See `Throttle`."""
         for rank in range(len(self._ranks)):
             with contextlib.suppress(OSError):
-                self.set_share(rank, 1)
+                self.set_share(rank, self._whole)
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folder of each group."""
+        return list(self._ranks)
 
     def members(self) -> set[int]:
         """See `Throttle`."""
@@ -192,7 +203,7 @@ class CgroupQuota:
             folder.mkdir(exist_ok=True)
             self._ranks.append(folder)
             self.set_share(rank, 0.5)  # tries whether a limit is accepted
-            self.set_share(rank, 1)
+            self.set_share(rank, self._whole)
         _try_to_enter(self._ranks[0])
 
     def _enable_cpu(self, folder: Path) -> None:

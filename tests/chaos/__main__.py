@@ -1,6 +1,6 @@
 """Disturbs small elastic trainings with random faults and checks what comes out of them.
 
-scripts/chaos.sh --seed S [--runs N]
+scripts/chaos.sh --seed S [--runs N] [--hosts]
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 from tests.chaos.disturbance import run_schedule
 from tests.chaos.job import MOST_SILENCE
-from tests.chaos.schedule import KINDS, make_schedule
+from tests.chaos.schedule import KINDS, NETWORK_KINDS, make_schedule
+from tests.hosts import MISSING
 
 
 def main() -> int:
@@ -25,12 +26,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first schedule")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--keep", type=Path, help="folder to leave notes and output in")
+    parser.add_argument("--hosts", action="store_true", help="emulate a host for each rank")
     options = parser.parse_args()
+    if options.hosts and MISSING:
+        parser.error(f"hosts cannot be emulated here: {MISSING}")
     failed = []
     happened: Counter[str] = Counter()
     longest_silence = 0.0
     for seed in range(options.seed, options.seed + options.runs):
-        schedule = make_schedule(seed)
+        schedule = make_schedule(seed, options.hosts)
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as temporary:
             folder = (options.keep or Path(temporary)) / f"seed{seed}"
@@ -53,7 +57,8 @@ def main() -> int:
         num_in_a_row = sum(one.step == other.step for one, other in pairwise(schedule.faults))
         happened["two in a row"] += num_in_a_row * (len(outcome.happened) == len(schedule.faults))
         longest_silence = max(longest_silence, outcome.longest_silence)
-    counts = ", ".join(f"{kind} {happened[kind]}" for kind in (*KINDS, "two in a row"))
+    kinds = (*KINDS, *NETWORK_KINDS) if options.hosts else KINDS
+    counts = ", ".join(f"{kind} {happened[kind]}" for kind in (*kinds, "two in a row"))
     print(f"faults that had an effect: {counts}", flush=True)
     print(f"longest silence {longest_silence:.0f} s of at most {MOST_SILENCE:.0f} s", flush=True)
     print(f"{options.runs - len(failed)} of {options.runs} schedules passed", flush=True)

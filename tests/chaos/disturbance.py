@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import signal
 import subprocess
 import tempfile
@@ -17,12 +15,14 @@ import numpy as np
 
 from hvd_dbs.cluster.journal import read_journal
 from tests.chaos import history
-from tests.chaos.job import OUTPUT, Cluster, Watch, is_alive
+from tests.chaos.emulated import EmulatedHosts
+from tests.chaos.job import OUTPUT, Cluster, Watch
 from tests.chaos.schedule import (
     FREEZE,
-    JOURNAL,
+    NETWORK_KINDS,
     NUM_EPOCHS,
     NUM_SAMPLES,
+    PASSING_KINDS,
     SLOW_KINDS,
     UNTIL_NAMED,
     Fault,
@@ -70,14 +70,19 @@ class Pace:
 
 def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> Outcome:
     """Runs a job under the schedule's faults to its end and checks it."""
-    pace = pace or Pace()
-    cluster = Cluster(folder)
+    cluster = EmulatedHosts(folder) if schedule.on_hosts else Cluster(folder)
+    with cluster:
+        return _run(schedule, cluster, pace or Pace())
+
+
+def _run(schedule: Schedule, cluster: Cluster, pace: Pace) -> Outcome:
+    folder = cluster.folder
     cluster.add(schedule.num_ranks)
     command = [
         *("horovodrun", "--gloo", "--min-np", "1", "--max-np", "4"),
-        *("-np", str(schedule.num_ranks), "--network-interfaces", "lo"),
-        *("--host-discovery-script", str(cluster.write_script())),
-        *python("-m", "tests.chaos.training", str(folder), "--hold"),
+        *("-np", str(schedule.num_ranks), "--network-interfaces", cluster.interface),
+        *("--host-discovery-script", str(cluster.write_script()), *cluster.launcher_options),
+        *python("-m", "tests.chaos.training", str(folder), "--hold", *cluster.options),
         *("--pause", str(pace.step_seconds)),
         *(["--abort-seconds", str(pace.abort_seconds)] if pace.abort_seconds else []),
         *("--strategy", schedule.strategy, "--global-batch", schedule.global_batch),
@@ -89,7 +94,7 @@ def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> 
     }
     with (folder / OUTPUT).open("w") as output:
         process = subprocess.Popen(
-            command,
+            cluster.launched(command),
             cwd=Path(__file__).resolve().parents[2],
             env={**job_environment(), **environment},
             stdin=subprocess.DEVNULL,
@@ -97,19 +102,20 @@ def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> 
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        watch = Watch(process, folder)
+        watch = Watch(process, cluster)
         traces = []
         try:
             for fault in schedule.faults:
                 if watch.reached(fault.step):
                     time.sleep(fault.pause_seconds)
                     traces.append(disturb(fault, cluster, watch))
-            watch.go_on(cluster)
+            watch.go_on()
             watch.ended()
+            left_over = cluster.left_over()
         finally:
             watch.let_go()
             kill_all_of(process)
-    outcome = Outcome(list(watch.problems), output=(folder / OUTPUT).read_text())
+    outcome = Outcome([*watch.problems, *left_over], output=(folder / OUTPUT).read_text())
     events = watch.events()
     outcome.happened = [trace.kind for trace in traces if trace is not None and trace.is_in(events)]
     outcome.num_runs = len({event["run"] for event in events if event["event"] == "begin"})
@@ -117,7 +123,8 @@ def run_schedule(schedule: Schedule, folder: Path, pace: Pace | None = None) -> 
     if process.returncode != 0:
         outcome.problems.append(f"horovodrun ended with exit code {process.returncode}")
     outcome.problems += history.problems(events, NUM_SAMPLES, NUM_EPOCHS)
-    outcome.problems += _problems_of_journal(folder / JOURNAL, events)
+    for journal in cluster.journals():
+        outcome.problems += _problems_of_journal(journal, events)
     if not outcome.problems and schedule.global_batch == "constant":
         outcome.problems += _far_from_undisturbed(folder / "weights.npz")
     return outcome
@@ -138,27 +145,29 @@ class _Trace:
 
     Attributes:
         kind: What it is.
-        pid: The process; -1 where it is a host.
+        process: The process, if it is one.
         host: The host, if it is one.
         time: When it was.
     """
 
     kind: str
-    pid: int = -1
+    process: str = ""
     host: str = ""
     time: float = field(default_factory=time.time)
 
     def is_in(self, events: list[dict[str, Any]]) -> bool:
         """Whether training took notice, by what was noted in it."""
-        own = [event for event in events if event["pid"] == self.pid]
+        own = [event for event in events if event["process"] == self.process]
         later = [event for event in events if event["time"] > self.time]
         if self.kind == "add a host":
             return any(event["event"] == "start" and event["host"] == self.host for event in later)
         if self.kind == "remove a host":
-            pids = {event["pid"] for event in events if event.get("host") == self.host}
+            gone = {event["process"] for event in events if event.get("host") == self.host}
             return bool(later) and all(
-                event["event"] != "end" for event in events if event["pid"] in pids
+                event["event"] != "end" for event in events if event["process"] in gone
             )
+        if self.kind in PASSING_KINDS:
+            return bool(later)
         if self.kind in SLOW_KINDS and self.kind != FREEZE:
             return any(event in later for event in own)
         return bool(later) and all(event["event"] != "end" for event in own)
@@ -167,8 +176,9 @@ class _Trace:
 def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
     """Lets a fault happen, to a rank that is part of the job now; None if there is none."""
     # Somebody must be left: a rank whose host is being removed does not count.
-    ranks = [begin for begin in watch.ranks() if begin["host"] in cluster.hosts]
-    alive = [begin for begin in ranks if is_alive(begin["pid"])]
+    ranks = sorted(watch.ranks(), key=lambda begin: begin["rank"])
+    ranks = [begin for begin in ranks if begin["host"] in cluster.hosts]
+    alive = [begin for begin in ranks if cluster.is_alive(begin["process"])]
     if fault.kind == "add a host":
         return _Trace(fault.kind, host=cluster.add()[0])
     if fault.kind == "kill rank 0":
@@ -182,21 +192,25 @@ def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
     victim = victims[int(fault.choice * len(victims))]
     if fault.kind in SLOW_KINDS:
         watch.slow_down(victim, fault.kind)
-        return _Trace(fault.kind, victim["pid"])
+        return _Trace(fault.kind, victim["process"])
+    if fault.kind in PASSING_KINDS:
+        watch.strike(fault.kind, victim["host"])
+        return _Trace(fault.kind, host=victim["host"])
     if len(alive) == 1:
         return None
     if fault.kind == "remove a host":
         cluster.remove(victim["host"])
         return _Trace(fault.kind, host=victim["host"])
-    if fault.kind == "raise an exception":
-        (cluster.folder / f"raise.{victim['pid']}").touch()
+    if fault.kind in NETWORK_KINDS:
+        watch.strike(fault.kind, victim["host"])
+    elif fault.kind == "raise an exception":
+        (cluster.folder / f"raise.{victim['process']}").touch()
     else:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(victim["pid"], signal.SIGKILL)
+        cluster.send(victim["process"], signal.SIGKILL)
     if fault.replace:
         cluster.add()
     kind = "kill another" if fault.kind == "kill rank 0" and victim["rank"] > 0 else fault.kind
-    return _Trace(kind, victim["pid"])
+    return _Trace(kind, victim["process"])
 
 
 @functools.cache

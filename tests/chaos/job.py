@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.schedule import FREEZE, HOST_WITHOUT_LIBRARY, UNTIL_NAMED, WARN_SECONDS
+from tests.chaos.schedule import FREEZE, JOURNAL, UNTIL_NAMED, WARN_SECONDS
 
 # Horovod takes each of these names of this machine for a host of its own.
 HOST_NAMES = (
     "localhost",
     "127.0.0.1",
-    HOST_WITHOUT_LIBRARY,
+    "127.1",
     "127.0.1",
     "0x7f.1",
     "0177.1",
@@ -34,11 +34,45 @@ Horovod's Gloo timeout, twice where two are lost, and the start of a new process
 
 @dataclass
 class Cluster:
-    """The hosts that the discovery script tells, and the processes that are alive."""
+    """The hosts that the discovery script lists, and their processes: names of this machine."""
 
     folder: Path
     hosts: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=lambda: list(HOST_NAMES))
+    interface: str = "lo"
+    launcher_options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def launched(self, words: list[str]) -> list[str]:
+        """The words that start the launcher."""
+        return words
+
+    def journals(self) -> list[Path]:
+        """What ranks 0 have noted of decisions."""
+        return [self.folder / JOURNAL]
+
+    def left_over(self) -> list[str]:
+        """What should have ended with the job."""
+        return []
+
+    def send(self, process: str, number: int) -> None:
+        """Sends a signal to a process, by the name that it notes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process.rpartition("-")[2]), number)
+
+    def is_alive(self, process: str) -> bool:
+        """Whether a process runs, be it frozen."""
+        return is_alive(int(process.rpartition("-")[2]))
+
+    def strike(self, kind: str, host: str, over: threading.Event) -> None:
+        """Lets a fault happen to a whole host."""
+        raise ValueError(f"{kind} needs emulated hosts")
 
     def add(self, count: int = 1) -> list[str]:
         new, self.unused = self.unused[:count], self.unused[count:]
@@ -77,10 +111,11 @@ OUTPUT = "output.txt"
 class Watch:
     """Follows the notes of a job."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        self._process, self._folder = process, folder
+    def __init__(self, process: subprocess.Popen[str], cluster: Cluster) -> None:
+        self._process, self._folder, self._cluster = process, cluster.folder, cluster
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._strikes: list[threading.Thread] = []
         self._num_steps = 0
         self._holds = self._may_end = False
         self._last_progress = time.monotonic()
@@ -99,11 +134,13 @@ class Watch:
     def ranks(self) -> list[dict[str, Any]]:
         """The last beginning of each process that takes part, with its host."""
         events = sorted(self.events(), key=lambda event: event["time"])
-        hosts = {event["pid"]: event["host"] for event in events if event["event"] == "start"}
+        hosts = {event["process"]: event["host"] for event in events if event["event"] == "start"}
         begins = [event for event in events if event["event"] == "begin"]
         runs = [begin["run"] for begin in begins]
         return [
-            {**begin, "host": hosts[begin["pid"]]} for begin in begins if begin["run"] == runs[-1]
+            {**begin, "host": hosts[begin["process"]]}
+            for begin in begins
+            if begin["run"] == runs[-1]
         ]
 
     def reached(self, num_steps: int) -> bool:
@@ -115,10 +152,12 @@ class Watch:
             time.sleep(0.1)
         return False
 
-    def go_on(self, cluster: Cluster) -> None:
+    def go_on(self) -> None:
         """Lets the job end, when the launcher has told it of all hosts there are."""
-        told = cluster.num_asked + 2
-        while self._process.poll() is None and not self.problems and cluster.num_asked < told:
+        for thread in self._strikes:
+            thread.join()
+        told = self._cluster.num_asked + 2
+        while self._process.poll() is None and not self.problems and self._cluster.num_asked < told:
             self._look()
             time.sleep(0.1)
         self._may_end = True
@@ -133,13 +172,20 @@ class Watch:
     def slow_down(self, victim: dict[str, Any], kind: str) -> None:
         """Stops and continues a process in a thread of its own."""
         hows = {
-            "stop for 5 s": _stop_once,
-            "slow to a tenth": _stop_and_go,
+            "stop for 5 s": self._stop_once,
+            "slow to a tenth": self._stop_and_go,
             UNTIL_NAMED: self._stop_until_named,
-            FREEZE: lambda pid, over: os.kill(pid, signal.SIGSTOP),
+            FREEZE: lambda process: self._cluster.send(process, signal.SIGSTOP),
         }
-        thread = threading.Thread(target=hows[kind], args=(victim["pid"], self._over))
+        thread = threading.Thread(target=hows[kind], args=(victim["process"],))
         self._threads.append(thread)
+        thread.start()
+
+    def strike(self, kind: str, host: str) -> None:
+        """Lets a fault happen to a host in a thread of its own."""
+        thread = threading.Thread(target=self._cluster.strike, args=(kind, host, self._over))
+        self._threads.append(thread)
+        self._strikes.append(thread)
         thread.start()
 
     def let_go(self) -> None:
@@ -148,19 +194,30 @@ class Watch:
         for thread in self._threads:
             thread.join()
 
-    def _stop_until_named(self, pid: int, over: threading.Event) -> None:
+    def _stop_until_named(self, process: str) -> None:
         """Rank 0 says who it is, and what it was doing."""
         said = re.compile(
-            rf"rank \d \(host \S+, process {pid}\) has made no progress for \d+ s. "
-            rf"Last finished step: epoch \d, step \d+. It has been silent .* Before, it was "
+            rf"rank \d \(host \S+, process {process.rpartition('-')[2]}\) has made no progress for "
+            rf"\d+ s. Last finished step: epoch \d, step \d+. It has been silent .* Before, it was "
         )
-        os.kill(pid, signal.SIGSTOP)
+        self._cluster.send(process, signal.SIGSTOP)
         end = time.monotonic() + 10 * WARN_SECONDS
         while not said.search((self._folder / OUTPUT).read_text()):
-            if over.wait(0.1) or time.monotonic() > end:
-                self.problems.append(f"nobody said that process {pid} was stopped")
+            if self._over.wait(0.1) or time.monotonic() > end:
+                self.problems.append(f"nobody said that process {process} was stopped")
                 break
-        os.kill(pid, signal.SIGCONT)
+        self._cluster.send(process, signal.SIGCONT)
+
+    def _stop_once(self, process: str) -> None:
+        self._cluster.send(process, signal.SIGSTOP)
+        self._over.wait(5.0)
+        self._cluster.send(process, signal.SIGCONT)
+
+    def _stop_and_go(self, process: str) -> None:
+        while not self._over.wait(0.01) and self._cluster.is_alive(process):
+            self._cluster.send(process, signal.SIGSTOP)
+            self._over.wait(0.09)
+            self._cluster.send(process, signal.SIGCONT)
 
     def _look(self) -> None:
         # Each step is noted by all ranks; the most notes of one process per run are the steps.
@@ -168,7 +225,7 @@ class Watch:
         for event in self.events():
             self._holds |= event["event"] == "held"
             if event["event"] == "step":
-                key = (event["run"], event["pid"])
+                key = (event["run"], event["process"])
                 steps[key] = steps.get(key, 0) + 1
         by_run: dict[str, int] = {}
         for (run, _), count in steps.items():
@@ -182,21 +239,6 @@ class Watch:
             self._num_steps, self._last_progress = num_steps, now
         elif now - self._last_progress > MOST_SILENCE:
             self.problems.append(f"no step for {MOST_SILENCE:.0f} s, after {num_steps} of them")
-
-
-def _stop_once(pid: int, over: threading.Event) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGSTOP)
-        over.wait(5.0)
-        os.kill(pid, signal.SIGCONT)
-
-
-def _stop_and_go(pid: int, over: threading.Event) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        while not over.wait(0.01):
-            os.kill(pid, signal.SIGSTOP)
-            over.wait(0.09)
-            os.kill(pid, signal.SIGCONT)
 
 
 def is_alive(pid: int) -> bool:

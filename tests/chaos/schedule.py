@@ -19,8 +19,8 @@ WARN_SECONDS = 2.0
 JOURNAL = "decisions.journal"
 """What rank 0 notes of decisions, in the folder of the job."""
 
-HOST_WITHOUT_LIBRARY = "127.1"
-"""Ranks on it do not use the native library, so that the others have to go on without it too."""
+HOSTS_WITHOUT_LIBRARY = ("127.1", "h3")
+"""Ranks on them do not use the native library, so that the others have to go on without it too."""
 
 KINDS = (
     "kill another",
@@ -32,6 +32,11 @@ KINDS = (
     "slow to a tenth",
 )
 
+CUT_FOR_5_S, CUT, POWER_OFF = "cut for 5 s", "cut for good", "power off"
+COME_BACK, SLOW_LINK = "power off and back", "slow link for 8 s"
+NETWORK_KINDS = (CUT_FOR_5_S, CUT, POWER_OFF, COME_BACK, SLOW_LINK)
+"""What happens to a whole host, where hosts are emulated."""
+
 UNTIL_NAMED = "stop until named"
 """Until the watchdog has said which rank is stopped; no part of random schedules."""
 
@@ -39,6 +44,10 @@ FREEZE = "stop for ever"
 """The watchdog has to end it (`Pace.abort_seconds`); no part of random schedules."""
 
 SLOW_KINDS = ("stop for 5 s", "slow to a tenth", UNTIL_NAMED, FREEZE)
+"""What a process lives through, or a watchdog ends."""
+
+PASSING_KINDS = (CUT_FOR_5_S, SLOW_LINK)
+"""What a host lives through."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Fault:
 
     Attributes:
         step: Steps that have been taken when it comes, those taken again included.
-        kind: One of `KINDS`, or `UNTIL_NAMED`.
+        kind: One of `KINDS` or `NETWORK_KINDS`, or `UNTIL_NAMED`.
         pause_seconds: Waited after the steps, so that a fault can hit a job that is in recovery.
         replace: Whether a host that is lost is replaced by another one.
         choice: Which rank or host, a number from 0 to 1.
@@ -71,6 +80,7 @@ class Schedule:
         global_batch: Whether the global batch follows the number of ranks.
         batches_per_commit: Steps between two commits.
         faults: In the order in which they come.
+        on_hosts: Whether each rank has an emulated host of its own.
     """
 
     seed: int
@@ -79,17 +89,21 @@ class Schedule:
     global_batch: str
     batches_per_commit: int
     faults: tuple[Fault, ...]
+    on_hosts: bool = False
 
 
-def make_schedule(seed: int) -> Schedule:
+def make_schedule(seed: int, on_hosts: bool = False) -> Schedule:
     """A schedule of one to three faults, of which two may come in a row.
 
     Args:
         seed: Any number.
+        on_hosts: Whether hosts are emulated; the first fault is then one of a whole host.
     """
     source = random.Random(seed)
-    kinds = [KINDS[seed % len(KINDS)]]  # As many seeds as kinds have them all.
-    kinds += source.choices(KINDS, k=source.choice([0, 1, 1, 2]))
+    first = NETWORK_KINDS if on_hosts else KINDS
+    kinds = [first[seed % len(first)]]  # As many seeds as kinds have them all.
+    more = (*KINDS, *NETWORK_KINDS) if on_hosts else KINDS
+    kinds += source.choices(more, k=source.choice([0, 1, 1, 2]))
     num_ranks = 3 if len(kinds) > 1 else source.choice([2, 3])  # Somebody has to be left.
     steps = sorted(source.randrange(3, NUM_STEPS * 3 // 4) for _ in kinds)
     if len(kinds) > 1 and source.random() < 0.5:
@@ -111,4 +125,5 @@ def make_schedule(seed: int) -> Schedule:
         source.choice(["constant", "constant", "per_rank"]),
         source.choice([1, 1, 4]),
         faults,
+        on_hosts,
     )

@@ -26,7 +26,7 @@ from hvd_dbs.tensorflow import broadcast_object
 from tests.chaos.schedule import (
     GLOBAL_BATCH_SIZE,
     HOLD,
-    HOST_WITHOUT_LIBRARY,
+    HOSTS_WITHOUT_LIBRARY,
     JOURNAL,
     NUM_EPOCHS,
     WARN_SECONDS,
@@ -37,10 +37,13 @@ class Notebook:
     """What this process did, line by line; a line that is written survives `kill -9`."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = (folder / f"{os.getpid()}.jsonl").open("a", buffering=1)
+        self.host = os.environ.get("HOROVOD_HOSTNAME", "alone")
+        # Processes of two hosts may have one number.
+        self.process = f"{self.host}-{os.getpid()}"
+        self._file = (folder / f"{self.process}.jsonl").open("a", buffering=1)
 
     def write(self, event: str, **values: Any) -> None:
-        line = {"event": event, "time": time.time(), "pid": os.getpid(), **values}
+        line = {"event": event, "time": time.time(), "process": self.process, **values}
         self._file.write(json.dumps(line) + "\n")
 
 
@@ -90,7 +93,7 @@ class StepNotes(keras.callbacks.Callback):
         self._raise_if_told()
 
     def _raise_if_told(self) -> None:
-        if (self._folder / f"raise.{os.getpid()}").exists():
+        if (self._folder / f"raise.{self._notebook.process}").exists():
             raise ArithmeticError("a fault on purpose")
 
     def note(self, ids: Any) -> Any:
@@ -121,6 +124,7 @@ def main() -> None:
     """Trains; rank 0 leaves its weights beside the notes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--state", type=Path, help="for journal and saved state, if elsewhere")
     parser.add_argument("--strategy", default="dbs")
     parser.add_argument("--global-batch", default="constant")
     parser.add_argument("--batches-per-commit", type=int, default=1)
@@ -128,12 +132,13 @@ def main() -> None:
     parser.add_argument("--abort-seconds", type=float)
     parser.add_argument("--hold", action="store_true", help="do not end before the faults have")
     options = parser.parse_args()
+    state_folder = options.state or options.folder
+    state_folder.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
     notebook = Notebook(options.folder)
-    host = os.environ.get("HOROVOD_HOSTNAME", "alone")
-    notebook.write("start", host=host)
-    if host == HOST_WITHOUT_LIBRARY:
+    notebook.write("start", host=notebook.host)
+    if notebook.host in HOSTS_WITHOUT_LIBRARY:
         os.environ["HVD_DBS_NATIVE"] = "0"
 
     hvd.init()
@@ -141,7 +146,7 @@ def main() -> None:
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype(np.float32)
     balancer = hvd.Balancer(
-        GLOBAL_BATCH_SIZE, strategy=options.strategy, journal=options.folder / JOURNAL
+        GLOBAL_BATCH_SIZE, strategy=options.strategy, journal=state_folder / JOURNAL
     )
     source = ((images, np.arange(len(images))), labels)
     # A data set made once serves all ranks there will be, but for another global batch.
@@ -181,7 +186,7 @@ def main() -> None:
                 hvd.elastic.UpdateEpochStateCallback(state),
                 hvd.elastic.CommitStateCallback(state, options.batches_per_commit),
                 # Saves what only the next job would read: commits are newer.
-                hvd.callbacks.TrainingStateCallback(options.folder / "saved", balancer),
+                hvd.callbacks.TrainingStateCallback(state_folder / "saved", balancer),
             ],
         )
 

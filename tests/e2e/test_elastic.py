@@ -1,4 +1,7 @@
-"""Elastic jobs under real faults. More schedules: scripts/chaos.sh --seed S --runs N."""
+"""Elastic jobs under real faults, each rank on an emulated host of its own where that is possible.
+
+More schedules: scripts/chaos.sh --seed S --runs N [--hosts].
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,29 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.chaos.disturbance import Pace, run_schedule, undisturbed
-from tests.chaos.schedule import UNTIL_NAMED, Fault, Schedule
+from tests.chaos.schedule import CUT, CUT_FOR_5_S, POWER_OFF, UNTIL_NAMED, Fault, Schedule
+from tests.hosts import MISSING
 
 pytestmark = pytest.mark.alone
 
-FAULTS = {
+ON_HOSTS = {
+    "rank 0's host loses its power, then another rank dies while it is being replaced": Schedule(
+        *(0, 3, "adaptive", "constant", 2),
+        (Fault(8, POWER_OFF, 0.0, True, 0.0), Fault(8, "kill another", 1.0, False, 0.0)),
+        on_hosts=True,
+    ),
+    "one is frozen, a host comes, one is cut off for a moment, another for good": Schedule(
+        *(0, 2, "dbs", "per_rank", 1),
+        (
+            Fault(12, UNTIL_NAMED, 0.0, False, 0.0),
+            Fault(13, "add a host", 0.0, False, 0.0),
+            Fault(17, CUT_FOR_5_S, 0.0, False, 0.9),
+            Fault(22, CUT, 0.0, False, 0.9),
+        ),
+        on_hosts=True,
+    ),
+}
+ON_THIS_MACHINE = {
     "rank 0 dies, then another while it is being replaced": Schedule(
         *(0, 3, "adaptive", "constant", 2),
         (Fault(8, "kill rank 0", 0.0, True, 0.0), Fault(8, "kill another", 1.0, False, 0.0)),
@@ -26,6 +47,7 @@ FAULTS = {
         ),
     ),
 }
+FAULTS = ON_THIS_MACHINE if MISSING else ON_HOSTS
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +56,7 @@ def outcomes(tmp_path_factory):
     folders = {name: tmp_path_factory.mktemp("chaos") for name in FAULTS}
 
     def run(name):
-        pace = Pace(gloo_timeout=8, start_seconds=5, step_seconds=0.02)
+        pace = Pace(gloo_timeout=8, start_seconds=5, abort_seconds=6, step_seconds=0.02)
         return run_schedule(FAULTS[name], folders[name], pace)
 
     with ThreadPoolExecutor(len(FAULTS) + 1) as pool:

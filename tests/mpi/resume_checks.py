@@ -18,7 +18,7 @@ from horovod.common.exceptions import HorovodInternalError
 
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
-from hvd_dbs.cluster import rendezvous
+from hvd_dbs.elastic import rendezvous
 from hvd_dbs.sampling import EpochOrder
 from hvd_dbs.tensorflow import DistributedGradientTape
 from tests.mpi.problems import (

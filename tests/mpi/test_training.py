@@ -4,7 +4,16 @@ from tests.mpi import checks
 
 _MODULES = tuple(
     f"tests.mpi.{name}_checks"
-    for name in ("training", "loop", "optimizer", "evaluation", "source", "journal", "verify")
+    for name in (
+        "training",
+        "loop",
+        "optimizer",
+        "evaluation",
+        "source",
+        "journal",
+        "profile",
+        "verify",
+    )
 )
 _ON_ONE_RANK = (
     "check_uneven_plan_equals_one_process",

@@ -11,7 +11,8 @@ from horovod.runner.elastic.worker import HostUpdateResult
 
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
-from hvd_dbs.cluster import last_words, rendezvous
+from hvd_dbs.cluster import last_words
+from hvd_dbs.elastic import rendezvous
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 Y = X.sum(axis=1, keepdims=True)

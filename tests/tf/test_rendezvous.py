@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from horovod.runner.http.http_server import RendezvousServer
 
-from hvd_dbs.cluster import rendezvous
+from hvd_dbs.elastic import launcher_store, rendezvous
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def test_ranks_go_back_where_one_does_not_come(store):
 
 def test_ranks_go_back_where_one_comes_and_dies(store, monkeypatch):
     monkeypatch.setenv(rendezvous.START_VARIABLE, "30")
-    rendezvous._put("1", "7")  # And never again.
+    launcher_store.put("hvd_dbs", "1", "7", limit=5)  # And never again.
     late = threading.Event()
 
     def come_late(_rank):
@@ -88,13 +90,45 @@ def test_a_launcher_that_is_gone_is_named(monkeypatch):
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "9")
     with pytest.raises(RuntimeError, match=r"launcher at 127\.0\.0\.1:9 does not answer"):
-        rendezvous._request("hvd_dbs", "answer", num_tries=2)
+        launcher_store.get("hvd_dbs", "answer", limit=0.5)
+
+
+@pytest.fixture
+def mute(monkeypatch):
+    """A launcher that accepts connections and answers nothing; it counts them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
+        monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(listener.getsockname()[1]))
+        monkeypatch.setattr(launcher_store, "ANSWER_SECONDS", 0.2)
+        listener.setblocking(False)
+        yield listener
+
+
+def num_connections(listener):
+    number = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            listener.accept()[0].close()
+            number += 1
+    return number
+
+
+def test_a_launcher_that_never_answers_is_named_after_a_limit(mute):
+    with pytest.raises(RuntimeError, match=r"does not answer any more: timed out"):
+        launcher_store.get("hvd_dbs", "answer", limit=1.0, wait=0.2)
+    assert num_connections(mute) > 1
+
+
+def test_a_place_is_asked_for_once_for_each_request_is_counted(mute):
+    with pytest.raises(RuntimeError, match=r"does not answer any more: timed out"):
+        launcher_store.get("rank_and_size", "host:0", limit=60.0, wait=0.5)
+    assert num_connections(mute) == 1
 
 
 def test_who_is_no_part_of_the_job_any_more_ends(store, monkeypatch):
     monkeypatch.setenv("HOROVOD_HOSTNAME", "gone")
     monkeypatch.setenv("HOROVOD_LOCAL_RANK", "0")
-    monkeypatch.setattr(rendezvous, "_get", lambda scope, key: "-1,-1,-1,-1,-1,-1")
+    monkeypatch.setattr(launcher_store, "get", lambda *_: "-1,-1,-1,-1,-1,-1")
     with pytest.raises(SystemExit) as ended:
         rendezvous._meet_anew()
     assert ended.value.code == 0

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancer_arguments import BatchSizeLimits
+from hvd_dbs.balancing.place import Place
 
-HOSTS = ["a", "b"]
+PLACES = [Place("a"), Place("b")]
+A100 = Place("node7.cluster.local", "NVIDIA A100-SXM4-80GB", "0a1b2c")
+T4 = Place("node8.cluster.local", "Tesla T4", "3d4e5f")
 
 
 @pytest.mark.parametrize(
@@ -23,7 +26,58 @@ HOSTS = ["a", "b"]
     ],
 )
 def test_what_bounds_are_taken(given, maximum):
-    assert BatchSizeLimits(1, given, 1).bounds(HOSTS).maximum == maximum
+    assert BatchSizeLimits(1, given, 1).bounds(PLACES).maximum == maximum
+
+
+@pytest.mark.parametrize(
+    ("given", "maximum"),
+    [
+        ({"NVIDIA A100*": 256, "Tesla T4": 64}, (256, 64)),
+        ({"NVIDIA A100*": 256, "node8.cluster.local": 64}, (256, 64)),
+        ({"*A100*": 256, "node8": 64}, (256, 64)),
+        ({"0a1b2c": 256, "3d4e5f": 64}, (256, 64)),  # The launcher's names.
+        ({"node[78].*": 64}, (64, 64)),
+        ({"node*": 64, "node7": 8}, (8, 64)),  # A host's name counts before a pattern.
+        ({"node7.cluster.local": 4, "node7": 8, "*": 64}, (4, 64)),
+        ({"*": 64, "*A100*": 256}, (256, 64)),  # All others.
+        ({"NVIDIA*": 256, "*A100*": 256, "*T4": 64}, (256, 64)),
+        ({"node7": 8, "node8": 64, "node9": 128}, (8, 64)),  # A host of another job.
+    ],
+)
+def test_bounds_by_kind_of_device_and_host(given, maximum):
+    assert BatchSizeLimits(1, given, 1).bounds([A100, T4]).maximum == maximum
+    lows = BatchSizeLimits(given, None, 1).bounds([T4, A100, T4]).minimum
+    assert lows == (maximum[1], maximum[0], maximum[1])
+
+
+def test_a_name_with_brackets_is_taken_as_it_is():
+    place = Place("a", "GPU [rev 2]")
+    assert BatchSizeLimits(1, {"GPU [rev 2]": 8}, 1).bounds([place]).maximum == (8,)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"NVIDIA*": 8, "*A100*": 9, "*": 1},
+            r"several entries for host node7\S* \(NVIDIA A100\S*",
+        ),
+        ({"NVIDIA A100*": 8}, r"no entry for host node8\.cluster\.local \(Tesla T4\); it has NVI"),
+        ({"nvidia a100*": 8, "*": 1}, r"\['nvidia a100\*'\] matches no rank; the ranks are on"),
+    ],
+)
+def test_patterns_that_cannot_be_meant_are_named(given, text):
+    with pytest.raises(ValueError, match=text):
+        BatchSizeLimits(1, given, 1).bounds([A100, T4])
+
+
+def test_hosts_of_elastic_jobs_may_come_later():
+    limits = BatchSizeLimits(1, {"NVIDIA A100*": 256, "Tesla*": 64}, 1)
+    assert limits.bounds([T4], is_elastic=True).maximum == (64,)
+    with pytest.raises(ValueError, match="matches no rank"):
+        limits.bounds([T4])
+    with pytest.raises(ValueError, match="no entry for host c"):
+        limits.bounds([Place("c")], is_elastic=True)
 
 
 @pytest.mark.parametrize(
@@ -44,4 +98,4 @@ def test_what_bounds_are_taken(given, maximum):
 )
 def test_bounds_that_are_none_are_named(given, error, text):
     with pytest.raises(error, match=text):
-        BatchSizeLimits(1, given, 1).bounds(HOSTS)
+        BatchSizeLimits(1, given, 1).bounds(PLACES)

@@ -14,13 +14,13 @@ def begin(time, run, commits):
 
 def step(time, run, commits, epoch, ids, pid=1):
     return {
-        **{"event": "step", "time": time, "pid": pid, "run": run},
+        **{"event": "step", "time": time, "process": pid, "run": run},
         **{"commits": commits, "epoch": epoch, "ids": ids},
     }
 
 
 def end(commits=2, digest="same", pid=1):
-    return {"event": "end", "time": 99, "pid": pid, "commits": commits, "digest": digest}
+    return {"event": "end", "time": 99, "process": pid, "commits": commits, "digest": digest}
 
 
 GOOD = [

@@ -21,9 +21,10 @@ ALLOWED = {
     "keras_stack": set(),
     "comm": set(),
     "cluster": {"balancing", "comm", "cores"},
+    "elastic": {"cluster"},
     "data": {"sampling", "ops", "cores"},
     "ops": set(),
-    "training": {"balancing", "cluster", "comm", "data", "ops", "sampling"},
+    "training": {"state_file", "balancing", "cluster", "comm", "data", "ops", "sampling"},
     "balancer_arguments": {"balancing"},
     "balancer": {
         "balancer_arguments",
@@ -34,13 +35,14 @@ ALLOWED = {
         "sampling",
         "training",
     },
-    "tensorflow": {"keras_stack", "balancing", "cluster", "data", "ops", "balancer"},
+    "tensorflow": {"keras_stack", "balancing", "cluster", "elastic", "data", "ops", "balancer"},
     "state_file": set(),
     "keras": {
         "keras_stack",
         "state_file",
         "balancing",
         "cluster",
+        "elastic",
         "data",
         "ops",
         "balancer",
@@ -54,6 +56,7 @@ ALLOWED = {
         "keras_stack",
         "comm",
         "cluster",
+        "elastic",
         "ops",
         "data",
         "tensorflow",
@@ -65,7 +68,7 @@ ALLOWED = {
 HEAVY = {
     "tensorflow": {"cluster", "data", "ops", "training", "balancer", "tensorflow", "keras"},
     "keras": {"keras"},
-    "horovod": {"cluster", "ops", "tensorflow", "keras"},
+    "horovod": {"cluster", "elastic", "ops", "tensorflow", "keras"},
     "mpi4py": {"cluster", "ops"},
 }
 """Which parts may import a library at the top of a module or inside of functions."""

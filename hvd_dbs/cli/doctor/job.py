@@ -26,7 +26,7 @@ class Job:
         import horovod.tensorflow as hvd
         import tensorflow as tf
 
-        from hvd_dbs.cluster.rendezvous import init
+        from hvd_dbs.elastic.rendezvous import init
 
         init()
         self.rank: int = hvd.rank()

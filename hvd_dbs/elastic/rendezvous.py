@@ -14,8 +14,6 @@ import math
 import os
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
@@ -25,6 +23,8 @@ import horovod.tensorflow as hvd
 from hvd_dbs.cluster.collective import is_elastic
 from hvd_dbs.cluster.last_words import name_failures
 from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.elastic import launcher_store
+from hvd_dbs.elastic.ssh_keepalive import warn_without_keepalive
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,6 +33,9 @@ _START_SECONDS = 30.0
 _SILENT_SECONDS = 10.0
 _FRESH_SECONDS = 1.0
 _SCOPE = "hvd_dbs"
+_LONGEST_WAIT = 600.0
+"""Seconds for which a rank waits for a place, as long as horovodrun by default waits for hosts
+(`--elastic-timeout`)."""
 
 
 def init(*arguments: Any, **options: Any) -> None:
@@ -46,6 +49,8 @@ def init(*arguments: Any, **options: Any) -> None:
     """
     if has_store() and not hvd.is_initialized():
         slot = _Slot.from_environment()
+        if slot.local_rank == 0:
+            warn_without_keepalive()
         if not _Meeting(slot).held():
             _meet_anew().to_environment()
     hvd.init(*arguments, **options)
@@ -122,7 +127,9 @@ def _meet_anew() -> _Slot:
         host, local_rank = os.environ["HOROVOD_HOSTNAME"], os.environ["HOROVOD_LOCAL_RANK"]
         # Answered when each rank has asked or is known to be dead.
         with _patience():
-            answer = _get("rank_and_size", f"{host}:{local_rank}")
+            answer = launcher_store.get(
+                "rank_and_size", f"{host}:{local_rank}", start_seconds(), _LONGEST_WAIT
+            )
         slot = _Slot(*map(int, (answer or "-1").split(",")))
         if slot.rank < 0:
             _LOGGER.warning("%s, slot %s, is no part of the job any more.", host, local_rank)
@@ -170,8 +177,8 @@ class _Meeting:
         beat = 0
         while time.monotonic() < end:
             beat += 1
-            _put(str(rank), str(beat))
-            answer = _get(_SCOPE, "answer")
+            self._put(str(rank), str(beat))
+            answer = self._get("answer")
             if answer is not None:
                 return answer == "go"
             time.sleep(self._pause)
@@ -183,7 +190,7 @@ class _Meeting:
         begin = time.monotonic()
         while True:
             for rank in others:
-                beat = _get(_SCOPE, str(rank))
+                beat = self._get(str(rank))
                 if beat is not None and beats.get(rank, ("", 0.0))[0] != beat:
                     beats[rank] = (beat, time.monotonic())
             now = time.monotonic()
@@ -191,7 +198,7 @@ class _Meeting:
             missing = [rank for rank in others if rank not in beats]
             fresh = max(_FRESH_SECONDS, 5 * self._pause)
             if not missing and all(now - seen < fresh for _, seen in beats.values()):
-                _put("answer", "go")
+                self._put("answer", "go")
                 return True
             if silent or (missing and now - begin > self._patience):
                 _LOGGER.warning(
@@ -199,42 +206,12 @@ class _Meeting:
                     name_ranks(silent or missing),
                     self._slot.size,
                 )
-                _put("answer", "again")
+                self._put("answer", "again")
                 return False
             time.sleep(self._pause)
 
+    def _get(self, key: str) -> str | None:
+        return launcher_store.get(_SCOPE, key, self._patience)
 
-def _get(scope: str, key: str) -> str | None:
-    try:
-        return _request(scope, key).decode()
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise
-
-
-def _put(key: str, value: str) -> None:
-    _request(_SCOPE, key, value.encode())
-
-
-def _request(scope: str, key: str, data: bytes | None = None, num_tries: int = 20) -> bytes:
-    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
-    port = os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
-    request = urllib.request.Request(
-        f"http://{address}:{port}/{scope}/{key}", data, method="GET" if data is None else "PUT"
-    )
-    for attempt in range(num_tries):
-        try:
-            with urllib.request.urlopen(request) as response:
-                body: bytes = response.read()
-                return body
-        except urllib.error.HTTPError:
-            raise
-        except OSError as error:  # The launcher serves many ranks and may be busy.
-            if attempt + 1 == num_tries:
-                raise RuntimeError(
-                    f"the launcher at {address}:{port} does not answer any more: {error}. "
-                    f"Is horovodrun still running?"
-                ) from error
-            time.sleep(0.25)
-    raise AssertionError("unreachable")
+    def _put(self, key: str, value: str) -> None:
+        launcher_store.put(_SCOPE, key, value, self._patience)

@@ -1,0 +1,1 @@
+"""Several hosts on one machine, for tests, demos and development; `scripts/hosts.sh` runs it."""
