@@ -20,6 +20,7 @@ from typing import Any
 import hvd_dbs
 from hvd_dbs import keras_stack
 from hvd_dbs.cli.doctor.launch import Launch
+from hvd_dbs.cluster.device_kind import device_kind
 from hvd_dbs.cores import cpu_quota, num_cores
 from hvd_dbs.keras_stack import KerasStack
 
@@ -82,6 +83,7 @@ class Facts:
         native_interface: The interface that it must have.
         native_error: Why the native library is not used.
         native_has_cuda: Whether it has kernels for GPUs.
+        device: The kind of device that bounds by kind and profiles know it by.
         num_gpus: GPUs that TensorFlow sees.
         num_gpu_devices: NVIDIA GPUs that the system has a device file for.
         is_root: Whether this is root's process.
@@ -105,6 +107,7 @@ class Facts:
     native_interface: str = ""
     native_error: str = ""
     native_has_cuda: bool = False
+    device: str = ""
     num_gpus: int = 0
     num_gpu_devices: int = 0
     is_root: bool = False
@@ -159,6 +162,7 @@ def look() -> Facts:
         mpirun=_mpirun_version(),
         has_horovodrun=shutil.which("horovodrun") is not None,
         **(_native() if has["Horovod"] else {}),
+        device=device_kind() if tensorflow else "",
         num_gpus=len(tensorflow.config.list_physical_devices("GPU")) if tensorflow else 0,
         num_gpu_devices=len(list(Path("/dev").glob("nvidia[0-9]*"))),
         is_root=os.geteuid() == 0,

@@ -59,7 +59,9 @@ def _of_host(host: str, names: str, facts: Sequence[Facts]) -> Iterator[Finding]
     quota = sum({one.container: one.quota for one in facts}.values())
     usable = min(len(cores), quota)
     limit = f" by the limit of a container, of {len(cores)}" if quota < len(cores) else ""
-    yield Finding("ok", f"{host}: {names}{_cores(usable)}{limit}")
+    kinds = dict.fromkeys(one.device for one in facts if one.device)
+    device = f"; kind of device: {', '.join(kinds)}" if kinds else ""
+    yield Finding("ok", f"{host}: {names}{_cores(usable)}{limit}{device}")
     # Open MPI binds by itself; what Slurm runs its processes from may have the whole host.
     if facts[0].launch.kind == "Open MPI" and idle and quota > len(cores):
         text = f"{host}: the ranks are bound to cores, and leave {_cores(len(idle))} idle"

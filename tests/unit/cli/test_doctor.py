@@ -258,6 +258,14 @@ def test_processes_that_srun_has_started_apart_are_told_how_to_get_together():
     assert "srun --mpi=pmix" in finding.fix and "salloc" in finding.fix
 
 
+def test_the_kind_of_device_of_each_host_can_be_copied():
+    ranks = [under(replace(FINE, device=kind), "gloo") for kind in ("NVIDIA T4", "NVIDIA T4")]
+    ranks.append(replace(ranks[0], host="node2", device="Some CPU @ 2 GHz"))
+    texts = [one.text for one in of_job(ranks)]
+    assert "node1: ranks 0, 1 on 4 cores; kind of device: NVIDIA T4" in texts
+    assert "node2: rank 2 on 4 cores; kind of device: Some CPU @ 2 GHz" in texts
+
+
 def test_what_all_ranks_have_is_said_once():
     same, own = Finding("ok", "same"), Finding("warning", "own", "fix it")
     assert merge([[same], [same, own]]) == [same, Finding("warning", "rank 1: own", "fix it")]
