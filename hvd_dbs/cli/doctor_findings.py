@@ -8,8 +8,8 @@ from typing import Literal
 
 from hvd_dbs import keras_stack
 from hvd_dbs.cli.doctor_facts import Facts
-from hvd_dbs.cluster.rank_names import name_ranks
 from hvd_dbs.keras_stack import numbers_of
+from hvd_dbs.rank_names import name_ranks
 
 NEEDED = {
     "Python": ("3.10", "make an environment with Python 3.10 to 3.13"),

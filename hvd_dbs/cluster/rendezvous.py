@@ -23,8 +23,8 @@ from typing import Any
 import horovod.tensorflow as hvd
 
 from hvd_dbs.cluster.collective import is_elastic
-from hvd_dbs.cluster.last_words import name_failures
-from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.rank_names import name_ranks
+from hvd_dbs.watchdog.crash_report import name_failures
 
 _LOGGER = logging.getLogger(__name__)
 

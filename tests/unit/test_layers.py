@@ -19,10 +19,12 @@ ALLOWED = {
     "simulator": {"balancing", "sampling"},
     "cores": set(),
     "keras_stack": set(),
-    "cluster": {"balancing", "cores"},
+    "rank_names": set(),
+    "watchdog": {"rank_names"},
+    "cluster": {"balancing", "cores", "rank_names", "watchdog"},
     "data": {"sampling", "ops", "cores"},
     "ops": set(),
-    "training": {"balancing", "cluster", "data", "ops", "sampling"},
+    "training": {"balancing", "cluster", "data", "ops", "sampling", "watchdog"},
     "balancer_arguments": {"balancing"},
     "balancer": {
         "balancer_arguments",
@@ -33,12 +35,22 @@ ALLOWED = {
         "sampling",
         "training",
     },
-    "tensorflow": {"keras_stack", "balancing", "cluster", "data", "ops", "balancer"},
+    "tensorflow": {
+        "keras_stack",
+        "balancing",
+        "rank_names",
+        "watchdog",
+        "cluster",
+        "data",
+        "ops",
+        "balancer",
+    },
     "state_file": set(),
     "keras": {
         "keras_stack",
         "state_file",
         "balancing",
+        "watchdog",
         "cluster",
         "data",
         "ops",
@@ -51,6 +63,7 @@ ALLOWED = {
         "simulator",
         "cores",
         "keras_stack",
+        "rank_names",
         "cluster",
         "ops",
         "data",
@@ -61,10 +74,19 @@ ALLOWED = {
 """What each part may import besides itself."""
 
 HEAVY = {
-    "tensorflow": {"cluster", "data", "ops", "training", "balancer", "tensorflow", "keras"},
+    "tensorflow": {
+        "watchdog",
+        "cluster",
+        "data",
+        "ops",
+        "training",
+        "balancer",
+        "tensorflow",
+        "keras",
+    },
     "keras": {"keras"},
-    "horovod": {"cluster", "ops", "tensorflow", "keras"},
-    "mpi4py": {"cluster", "ops"},
+    "horovod": {"watchdog", "cluster", "ops", "tensorflow", "keras"},
+    "mpi4py": {"watchdog", "cluster", "ops"},
 }
 """Which parts may import a library at the top of a module or inside of functions."""
 

@@ -1,0 +1,305 @@
+"""Which rank keeps a job from making progress, from the heartbeats of all ranks.
+
+Pure: no clock and no network. `heartbeat_threads` carries the heartbeats, a caller gives the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hvd_dbs.rank_names import name_ranks
+from hvd_dbs.watchdog.heartbeat import BUILDING, WAITING, Heartbeat
+from hvd_dbs.watchdog.limits import Limits
+from hvd_dbs.watchdog.process_kill import ProcessName
+
+_COMPUTING = 0.1
+"""Part of a core: a rank that uses more computes. Horovod's own threads use about 0.02 of one."""
+STEPS_WITHOUT = 2
+"""Steps that others finish with a silent rank: it takes part, and only its heartbeats are lost.
+One more may come to its end when a rank freezes."""
+
+
+class Action(Enum):
+    """What a finding asks for."""
+
+    NONE = 0
+    END_RANK = 1
+    END_JOB = 2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to be reported.
+
+    Attributes:
+        rank: Which rank it is about; -1: all.
+        text: One line for the log.
+        is_over: Whether the rank goes on again.
+        action: What has to be done. `END_RANK`: the rank ends itself; only it can.
+        progress: The rank's progress, for an `END_RANK`: void if it has made more since.
+    """
+
+    rank: int
+    text: str
+    is_over: bool = False
+    action: Action = Action.NONE
+    progress: int = -1
+
+
+@dataclass(eq=False)
+class _Known:
+    beat: Heartbeat
+    seen: float
+    since: float  # Its last progress.
+    held_up: float  # Since when it has kept others waiting, as far as it is known.
+    computed: float  # When it was last seen to compute.
+    waits_since: float  # If it waits.
+    cpu_mark: tuple[float, float] = (0.0, 0.0)  # A time, and its CPU seconds then.
+    excused: float = float("-inf")  # When heartbeats may last have been lost here.
+    was_heard: bool = False
+    is_warned: bool = False
+    is_ended: bool = False
+    is_lost: bool = False  # Its heartbeats are lost: it takes part in training.
+    running: float = float("-inf")  # When a neighbour last saw its process run.
+    is_frozen: bool = False
+    steps_when_silent: int | None = None  # Steps of the job when its silence began.
+
+
+@dataclass
+class StallDetector:
+    """Finds ranks that make no progress and do not wait for others.
+
+    Attributes:
+        processes: The process of each rank.
+        limits: When ranks are named and ended.
+        begin: The time at which the ranks were asked for heartbeats.
+        to_look_at: Silent ranks whose neighbours have to look whether their processes run, and
+            whether they are to kill those that do not.
+    """
+
+    processes: Sequence[ProcessName]
+    limits: Limits
+    begin: float
+    to_look_at: dict[int, bool] = field(default_factory=dict)
+    _judged: float = field(default=float("inf"))
+    _all_warned: bool = False
+    _lost_warned: bool = False
+
+    def __post_init__(self) -> None:
+        begin = self.begin
+        self._ranks = [
+            _Known(Heartbeat(rank), begin, begin, begin, begin, begin, (begin, 0.0))
+            for rank in range(len(self.processes))
+        ]
+
+    def note(self, beat: Heartbeat, now: float) -> list[Finding]:
+        """Takes up a heartbeat; a finding if a rank that was named goes on."""
+        known = self._ranks[beat.rank]
+        findings = []
+        if beat.progress != known.beat.progress:
+            if known.is_warned:
+                text = f"{self._name(beat.rank)} goes on after {now - known.since:.0f} s."
+                findings.append(Finding(beat.rank, text, is_over=True))
+            known.since, known.is_warned, known.is_ended = now, False, False
+            self._all_warned = False
+        if known.since == now or WAITING in (known.beat.doing, beat.doing):
+            known.held_up = now
+        if known.since == now or beat.doing != WAITING:
+            known.waits_since = now
+        self._note_computing(known, beat, now)
+        known.beat, known.seen = beat, now
+        known.was_heard, known.is_lost, known.is_frozen = True, False, False
+        for rank in beat.running:
+            self._ranks[rank].running, self._ranks[rank].is_frozen = now, False
+        for rank in beat.frozen:
+            self._ranks[rank].is_frozen = True
+        return findings
+
+    def excuse(self, ranks: Iterable[int], now: float) -> None:
+        """Notes that nobody could read what these ranks have sent, so that they are not silent."""
+        for rank in ranks:
+            self._ranks[rank].excused = now
+
+    def judge(self, now: float) -> list[Finding]:
+        """Ranks to be named now, each once, and ranks to be ended."""
+        if now - self._judged > self.limits.silent_seconds:
+            for known in self._ranks:  # Who judges was frozen, as all of them may have been.
+                known.seen = known.held_up = known.waits_since = now
+        self._judged = now
+        self.to_look_at = {}
+        silent: list[_Known] = []
+        heard: list[_Known] = []
+        for known in self._ranks:
+            if known.beat.has_left or now - known.seen <= self.limits.silent_seconds:
+                heard.append(known)
+            elif now - known.excused > self.limits.silent_seconds:
+                silent.append(known)
+        self._find_lost(silent, heard)
+        waiting = [known for known in heard if known.beat.doing == WAITING]
+        if len(waiting) == len(self._ranks):
+            return self._all_wait(now)
+        findings = self._warn_of_lost(silent, now)
+        for known in heard:
+            if known.beat.doing != WAITING:
+                findings += self._standing(known, waiting, now)
+        if waiting:  # Else nobody knows whether silent ranks hold up the job.
+            hosts = {self._host(known) for known in heard if not known.beat.has_left}
+            all_wait = len(waiting) == len(heard)
+            for known in silent:
+                has_neighbour = self._host(known) in hosts
+                findings += self._silent(known, has_neighbour, all_wait, waiting, now)
+        return findings
+
+    def _note_computing(self, known: _Known, beat: Heartbeat, now: float) -> None:
+        time, cpu_seconds = known.cpu_mark
+        if not known.was_heard:
+            known.cpu_mark = (now, beat.cpu_seconds)
+        elif now - time >= self.limits.silent_seconds:
+            if beat.cpu_seconds - cpu_seconds > _COMPUTING * (now - time):
+                known.computed = now
+            known.cpu_mark = (now, beat.cpu_seconds)
+        if beat.doing == BUILDING:
+            known.computed = now
+
+    def _find_lost(self, silent: list[_Known], heard: list[_Known]) -> None:
+        """Notes silent ranks while others finish steps, which they cannot without them."""
+        steps = max((known.beat.num_steps for known in heard), default=0)
+        for known in heard:
+            known.steps_when_silent = None
+        for known in silent:
+            if known.steps_when_silent is None:
+                known.steps_when_silent = steps
+            elif steps >= known.steps_when_silent + STEPS_WITHOUT:
+                known.is_lost = True
+
+    def _warn_of_lost(self, silent: list[_Known], now: float) -> list[Finding]:
+        lost = [k for k in silent if k.is_lost and now - k.seen >= self.limits.warn_seconds]
+        if self._lost_warned or not lost:
+            return []
+        self._lost_warned = True
+        ranks = [known.beat.rank for known in lost]
+        hosts = list(dict.fromkeys(self.processes[rank].host for rank in ranks))
+        text = (
+            f"no heartbeats of {name_ranks(ranks)} (host{'s' if len(hosts) > 1 else ''} "
+            f"{', '.join(hosts[:8])}) arrive, though training goes on: UDP to rank 0's host is "
+            f"blocked. Where such a rank freezes, it cannot be named."
+        )
+        return [Finding(-1, text)]
+
+    def _standing(self, known: _Known, waiting: list[_Known], now: float) -> list[Finding]:
+        """A rank that is heard of and does not wait."""
+        beat, seconds = known.beat, now - known.held_up
+        if seconds < self.limits.warn_seconds or (beat.has_left and not waiting):
+            return []
+        computes = ""
+        if known.computed > max(known.held_up, now - 2 * self.limits.silent_seconds):
+            computes = " It computes: it is slow, not stuck."
+        text = self._text(known, f"It is {beat.doing}.{computes}", seconds, waiting)
+        findings = self._named(known, text)
+        begin = max([known.held_up, known.computed, *_first_wait(waiting)])
+        may_end = bool(waiting) and not beat.has_left and not known.is_ended
+        if may_end and self.limits.is_time_to_end(now - begin):
+            known.is_ended = True
+            text = f"{text} It is ended, after {self.limits.abort_seconds:g} s."
+            findings.append(
+                Finding(beat.rank, text, action=Action.END_RANK, progress=beat.progress)
+            )
+        return findings
+
+    def _silent(
+        self,
+        known: _Known,
+        has_neighbour: bool,
+        all_wait: bool,
+        waiting: list[_Known],
+        now: float,
+    ) -> list[Finding]:
+        """A rank that is not heard of any more, while others wait."""
+        rank, limits = known.beat.rank, self.limits
+        stalled = now - max([known.seen, known.excused, *_first_wait(waiting)])
+        is_time = limits.is_time_to_end(stalled) and not known.is_lost
+        if has_neighbour:
+            self.to_look_at[rank] = is_time
+        if stalled < limits.warn_seconds:
+            return []
+        text = self._text(
+            known,
+            f"It has been silent for {now - known.seen:.0f} s: {_why_silent(known)}. "
+            f"Before, it was {known.beat.doing}.",
+            now - known.held_up,
+            waiting,
+        )
+        may_end_job = known.was_heard and not has_neighbour and not known.is_lost
+        if may_end_job:
+            text += f" No other rank of its host is heard of. {limits.fate_without()}"
+        findings = self._named(known, text)
+        if known.is_ended:
+            return findings
+        if known.is_frozen and is_time:
+            known.is_ended = True
+            text = f"{text} A rank on its host kills it, after {limits.abort_seconds:g} s."
+            findings.append(Finding(rank, text))
+        elif may_end_job and all_wait and limits.is_time_to_end_job(stalled):
+            known.is_ended = True
+            findings.append(Finding(rank, text, action=Action.END_JOB))
+        return findings
+
+    def _all_wait(self, now: float) -> list[Finding]:
+        seconds = now - max(known.waits_since for known in self._ranks)
+        if seconds < self.limits.warn_seconds or self._all_warned:
+            return []
+        self._all_warned = True
+        beats = [known.beat for known in self._ranks]
+        if len({(beat.operation, beat.last_step) for beat in beats}) == 1:
+            text = (
+                f"all ranks have been in the same operation for {seconds:.0f} s: "
+                f"{beats[0].operation}, after {beats[0].last_step}. The exchange takes that long: "
+                f"the network is slow, or the link of a rank is."
+            )
+            return [Finding(-1, text)]
+        waits = "; ".join(
+            f"rank {beat.rank}: {beat.operation}, after {beat.last_step}" for beat in beats
+        )
+        text = (
+            f"all ranks have waited for each other for {seconds:.0f} s: they are not in the same "
+            f"operation. {waits[:2000]}. Horovod ends such a job if "
+            f"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is set."
+        )
+        return [Finding(-1, text)]
+
+    def _text(self, known: _Known, doing: str, seconds: float, waiting: list[_Known]) -> str:
+        ranks = [other.beat.rank for other in waiting]
+        wait = "waits" if len(ranks) == 1 else "wait"
+        others = f" {name_ranks(ranks).capitalize()} {wait} for it." if ranks else ""
+        return (
+            f"{self._name(known.beat.rank)} has made no progress for {seconds:.0f} s. "
+            f"Last finished step: {known.beat.last_step}. {doing}{others}"
+        )
+
+    def _named(self, known: _Known, text: str) -> list[Finding]:
+        findings = [] if known.is_warned else [Finding(known.beat.rank, text)]
+        known.is_warned = True
+        return findings
+
+    def _host(self, known: _Known) -> str:
+        return self.processes[known.beat.rank].host
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} ({self.processes[rank]})"
+
+
+def _first_wait(waiting: list[_Known]) -> list[float]:
+    """Since when others wait."""
+    return [min(known.waits_since for known in waiting)] if waiting else []
+
+
+def _why_silent(known: _Known) -> str:
+    if known.is_lost:
+        return "its heartbeats are lost, for it has taken part in training meanwhile"
+    if known.is_frozen:
+        return "its process does not run"
+    if known.running > known.seen:
+        return "its process runs and is left alone; its heartbeats may be blocked"
+    return "frozen, dead or out of reach" if known.was_heard else "no heartbeat has arrived yet"
