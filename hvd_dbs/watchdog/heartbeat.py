@@ -23,7 +23,7 @@ class Heartbeat:
         doing: What it is doing; `WAITING`, `BUILDING`, `LEFT` and `REGROUPING` have a meaning,
             any other is text.
         operation: What it waits in, the same text on all ranks that wait in the same one.
-        cpu_seconds: CPU time of its process so far.
+        computing_seconds: CPU time that it has computed with, counted while it makes no progress.
         running: Silent ranks of its host that it was asked to look at, and whose processes run.
         frozen: Those whose processes do not run.
     """
@@ -34,7 +34,7 @@ class Heartbeat:
     last_step: str = "none"
     doing: str = "starting"
     operation: str = ""
-    cpu_seconds: float = 0.0
+    computing_seconds: float = 0.0
     running: tuple[int, ...] = ()
     frozen: tuple[int, ...] = ()
 
@@ -48,7 +48,7 @@ class Heartbeat:
         beat = cls(**_with_tuples(fields))
         _require(int, beat.rank, beat.progress, beat.num_steps, *beat.running, *beat.frozen)
         _require(str, beat.last_step, beat.doing, beat.operation)
-        _require(float, beat.cpu_seconds)
+        _require(float, beat.computing_seconds)
         return beat
 
     @property

@@ -46,9 +46,26 @@ class ProcessName:
         return self.host == socket.gethostname() and _start_of(self.pid) == self.start > 0
 
 
+@dataclass(frozen=True)
+class ThreadUse:
+    """What a thread of a process has used so far.
+
+    Attributes:
+        is_ready: Whether it runs, or waits for a core.
+        ticks: CPU time, in clock ticks.
+        num_waits: How often it has given up its core to wait for something.
+        num_preempted: How often its core was taken from it.
+    """
+
+    is_ready: bool
+    ticks: int
+    num_waits: int
+    num_preempted: int
+
+
 @dataclass
 class _Looks:
-    threads: dict[str, tuple[str, ...]]
+    threads: dict[str, ThreadUse]
     since: float
     last: float
     num: int = 1
@@ -70,14 +87,14 @@ class ProcessObserver:
         Returns:
             None: not known yet, or it is no process of this host.
         """
-        threads = _threads_of(process.pid) if process.is_here else {}
+        threads = threads_of(process.pid) if process.is_here else {}
         if not threads:
             self._looks.pop(process, None)
             return None
         now, before = time.monotonic(), self._looks.get(process)
         if before is not None and now - before.last > _STALE_SECONDS:
             before = None
-        is_ready = any(state == "R" for state, *_ in threads.values())
+        is_ready = any(use.is_ready for use in threads.values())
         if before is None or is_ready or threads != before.threads:
             self._looks[process] = _Looks(threads, now, now)
             return None if before is None else True
@@ -96,16 +113,17 @@ def kill(process: ProcessName) -> bool:
     return False
 
 
-def _threads_of(pid: int) -> dict[str, tuple[str, ...]]:
-    """State, CPU time and context switches of each thread; empty if that cannot be read."""
+def threads_of(pid: int) -> dict[str, ThreadUse]:
+    """What each thread of a process of this host has used; empty if that cannot be read."""
     threads = {}
     try:
         for task in (_PROC / str(pid) / "task").iterdir():
             state, *numbers = _after_name((task / "stat").read_text())
             lines = (task / "status").read_text().splitlines()
-            switches = [line.split()[-1] for line in lines if "ctxt_switches" in line]
-            threads[task.name] = (state, *numbers[10:12], *switches)
-    except (OSError, IndexError):  # A thread that ends meanwhile: the process runs, or is gone.
+            waits, preempted = (int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+            ticks = int(numbers[10]) + int(numbers[11])
+            threads[task.name] = ThreadUse(state == "R", ticks, waits, preempted)
+    except (OSError, ValueError, IndexError):  # Such as a thread that ends meanwhile.
         return {}
     return threads
 

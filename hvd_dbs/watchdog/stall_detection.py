@@ -14,8 +14,8 @@ from hvd_dbs.watchdog.heartbeat import BUILDING, WAITING, Heartbeat
 from hvd_dbs.watchdog.limits import Limits
 from hvd_dbs.watchdog.process_kill import ProcessName
 
-_COMPUTING = 0.1
-"""Part of a core: a rank that uses more computes. Horovod's own threads use about 0.02 of one."""
+_COMPUTING = 0.03
+"""Part of a core: a rank that uses more of it to compute is slow, not stuck."""
 STEPS_WITHOUT = 2
 """Steps that others finish with a silent rank: it takes part, and only its heartbeats are lost.
 One more may come to its end when a rank freezes."""
@@ -56,7 +56,7 @@ class _Known:
     held_up: float  # Since when it has kept others waiting, as far as it is known.
     computed: float  # When it was last seen to compute.
     waits_since: float  # If it waits.
-    cpu_mark: tuple[float, float] = (0.0, 0.0)  # A time, and its CPU seconds then.
+    computing_mark: tuple[float, float] = (0.0, 0.0)  # A time, and its computing seconds then.
     excused: float = float("-inf")  # When heartbeats may last have been lost here.
     was_heard: bool = False
     is_warned: bool = False
@@ -153,13 +153,13 @@ class StallDetector:
         return findings
 
     def _note_computing(self, known: _Known, beat: Heartbeat, now: float) -> None:
-        time, cpu_seconds = known.cpu_mark
+        time, seconds = known.computing_mark
         if not known.was_heard:
-            known.cpu_mark = (now, beat.cpu_seconds)
+            known.computing_mark = (now, beat.computing_seconds)
         elif now - time >= self.limits.silent_seconds:
-            if beat.cpu_seconds - cpu_seconds > _COMPUTING * (now - time):
+            if beat.computing_seconds - seconds > _COMPUTING * (now - time):
                 known.computed = now
-            known.cpu_mark = (now, beat.cpu_seconds)
+            known.computing_mark = (now, beat.computing_seconds)
         if beat.doing == BUILDING:
             known.computed = now
 

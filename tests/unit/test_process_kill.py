@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
 import pytest
 
 from hvd_dbs.watchdog import process_kill
-from hvd_dbs.watchdog.process_kill import ProcessName, ProcessObserver, kill
+from hvd_dbs.watchdog.computing import ComputingTime
+from hvd_dbs.watchdog.process_kill import ProcessName, ProcessObserver, ThreadUse, kill
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +76,10 @@ def test_a_process_that_runs_now_and_then_is_left_alone(process):
 
 
 def test_a_starved_process_is_left_alone(process, monkeypatch):
-    threads = {"1": ("S", "0", "0", "5", "5"), "2": ("R", "0", "0", "7", "7")}
-    monkeypatch.setattr(process_kill, "_threads_of", lambda pid: threads)
+    threads = {"1": ThreadUse(False, 0, 5, 5), "2": ThreadUse(True, 0, 7, 7)}
+    monkeypatch.setattr(process_kill, "threads_of", lambda pid: threads)
     assert False not in looks(name_of(process))
-    threads["2"] = ("S", *threads["2"][1:])
+    threads["2"] = ThreadUse(False, 0, 7, 7)
     assert looks(name_of(process))[-1] is False
 
 
@@ -97,6 +99,30 @@ def test_a_frozen_process_is_killed_by_its_name_alone(process):
         assert not kill(other)
     assert kill(name)
     assert process.wait(20) == -signal.SIGKILL
+
+
+def computed(seconds, work):
+    """Computing time while a thread does that again and again."""
+    over = threading.Event()
+
+    def run():
+        while not over.is_set():
+            work()
+
+    thread, computing = threading.Thread(target=run), ComputingTime()
+    thread.start()
+    computing.seconds()
+    for _ in range(10):
+        time.sleep(seconds / 10)
+        result = computing.seconds()
+    over.set()
+    thread.join()
+    return result
+
+
+def test_polling_is_not_computing():
+    assert computed(1.0, lambda: (sum(range(1000)), time.sleep(1e-3))) < 0.03
+    assert computed(1.0, lambda: sum(range(100_000))) > 0.03
 
 
 def test_own_name():

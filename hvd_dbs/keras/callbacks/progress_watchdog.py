@@ -14,8 +14,9 @@ from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster.collective import is_elastic
 from hvd_dbs.watchdog.activity import Activity
+from hvd_dbs.watchdog.computing import ComputingTime
 from hvd_dbs.watchdog.contacts import Contact, Endpoint, host_addresses
-from hvd_dbs.watchdog.heartbeat import Heartbeat
+from hvd_dbs.watchdog.heartbeat import WAITING, Heartbeat
 from hvd_dbs.watchdog.heartbeat_threads import HeartbeatClient, HeartbeatServer
 from hvd_dbs.watchdog.limits import Limits, gloo_seconds
 from hvd_dbs.watchdog.packets import KeyPair
@@ -84,6 +85,8 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         self._rank = self._progress = self._num_steps = 0
         self._epoch = 0
         self._last_step = "none"
+        self._reported = -1  # Progress, in the last heartbeat.
+        self._computing = ComputingTime()
         self._activity: Activity | None = None
         self._thread: HeartbeatServer | HeartbeatClient | None = None
 
@@ -176,6 +179,8 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         else:
             in_collective = self._balancer.clock.waits_for_others
             doing, operation = self._activity.describe(in_collective)
+        stands = self._progress == self._reported and doing != WAITING
+        self._reported = self._progress
         return Heartbeat(
             self._rank,
             self._progress,
@@ -183,7 +188,7 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
             self._last_step,
             doing[:500],
             operation[:200],
-            time.process_time(),
+            self._computing.seconds() if stands else self._computing.skip(),
         )
 
     def _stop(self) -> None:
