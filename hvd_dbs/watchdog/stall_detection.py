@@ -14,7 +14,7 @@ from hvd_dbs.watchdog.heartbeat import BUILDING, WAITING, Heartbeat
 from hvd_dbs.watchdog.limits import Limits
 from hvd_dbs.watchdog.process_kill import ProcessName
 
-_COMPUTING = 0.03
+_COMPUTING = 0.05
 """Part of a core: a rank that uses more of it to compute is slow, not stuck."""
 STEPS_WITHOUT = 2
 """Steps that others finish with a silent rank: it takes part, and only its heartbeats are lost.

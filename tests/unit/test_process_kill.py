@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from hvd_dbs.watchdog import process_kill
-from hvd_dbs.watchdog.computing import ComputingTime
+from hvd_dbs.watchdog.computing import ComputingTime, communication_starts
 from hvd_dbs.watchdog.process_kill import ProcessName, ProcessObserver, ThreadUse, kill
 
 
@@ -101,28 +102,24 @@ def test_a_frozen_process_is_killed_by_its_name_alone(process):
     assert process.wait(20) == -signal.SIGKILL
 
 
-def computed(seconds, work):
-    """Computing time while a thread does that again and again."""
+@pytest.mark.parametrize("communicates", [True, False])
+def test_threads_that_communicate_do_not_compute(communicates):
     over = threading.Event()
 
     def run():
         while not over.is_set():
-            work()
+            sum(range(100_000))
 
     thread, computing = threading.Thread(target=run), ComputingTime()
-    thread.start()
-    computing.seconds()
-    for _ in range(10):
-        time.sleep(seconds / 10)
-        result = computing.seconds()
+    with communication_starts() if communicates else contextlib.nullcontext():
+        thread.start()
+    assert computing.seconds() == 0
+    time.sleep(0.5)
+    seconds = computing.seconds()
     over.set()
     thread.join()
-    return result
-
-
-def test_polling_is_not_computing():
-    assert computed(1.0, lambda: (sum(range(1000)), time.sleep(1e-3))) < 0.03
-    assert computed(1.0, lambda: sum(range(100_000))) > 0.03
+    assert (seconds < 0.05) == communicates
+    assert computing.skip() == seconds
 
 
 def test_own_name():
