@@ -17,7 +17,8 @@ from hvd_dbs.watchdog.activity import Activity
 from hvd_dbs.watchdog.computing import ComputingTime
 from hvd_dbs.watchdog.contacts import Contact, Endpoint, host_addresses
 from hvd_dbs.watchdog.heartbeat import WAITING, Heartbeat
-from hvd_dbs.watchdog.heartbeat_threads import HeartbeatClient, HeartbeatServer
+from hvd_dbs.watchdog.heartbeat_client import HeartbeatClient
+from hvd_dbs.watchdog.heartbeat_server import HeartbeatServer
 from hvd_dbs.watchdog.limits import Limits, gloo_seconds
 from hvd_dbs.watchdog.packets import KeyPair
 from hvd_dbs.watchdog.process_kill import ProcessName

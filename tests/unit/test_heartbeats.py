@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hvd_dbs.watchdog import heartbeat_threads, process_kill
+from hvd_dbs.watchdog import heartbeat_server, heartbeat_thread, process_kill
 from hvd_dbs.watchdog.activity import Activity
 from hvd_dbs.watchdog.contacts import (
     Contact,
@@ -26,7 +26,8 @@ from hvd_dbs.watchdog.contacts import (
     interface_addresses,
 )
 from hvd_dbs.watchdog.heartbeat import LEFT, REGROUPING, WAITING, Answer, Heartbeat
-from hvd_dbs.watchdog.heartbeat_threads import HeartbeatClient, HeartbeatServer
+from hvd_dbs.watchdog.heartbeat_client import HeartbeatClient
+from hvd_dbs.watchdog.heartbeat_server import HeartbeatServer
 from hvd_dbs.watchdog.limits import Limits
 from hvd_dbs.watchdog.packets import Channel, KeyPair
 from hvd_dbs.watchdog.process_kill import ProcessName
@@ -238,7 +239,7 @@ def spoofed(job):
 
 
 def test_a_flood_ends_nobody_and_heartbeats_get_through(make_job, monkeypatch, caplog):
-    monkeypatch.setattr(heartbeat_threads, "_MOST_REJECTED", 500)
+    monkeypatch.setattr(heartbeat_thread, "_MOST_REJECTED", 500)
     job = make_job(abort_seconds=0.4)
     job.server.start()
     client = job.client()
@@ -261,7 +262,7 @@ def test_a_flood_ends_nobody_and_heartbeats_get_through(make_job, monkeypatch, c
 
 def test_a_flood_hides_nobody_as_silent(make_job, monkeypatch, caplog):
     """More arrives than is read."""
-    monkeypatch.setattr(heartbeat_threads, "_MOST_REJECTED", 3)
+    monkeypatch.setattr(heartbeat_thread, "_MOST_REJECTED", 3)
     job = make_job(abort_seconds=0.2)
     job.server.start()
     over = time.monotonic() + 1.0
@@ -302,7 +303,7 @@ def test_reports_about_other_hosts_are_rejected(make_job):
 
 
 def test_few_keys_are_computed_in_a_period(make_job, monkeypatch):
-    monkeypatch.setattr(heartbeat_threads, "_MOST_NEW_KEYS", 1)
+    monkeypatch.setattr(heartbeat_server, "_MOST_NEW_KEYS", 1)
     job, fresh = make_job(3), KeyPair()
     job.server._keys = fresh
     for rank in (1, 2):
@@ -360,7 +361,7 @@ def test_what_a_thread_does():
     ready.wait(20)
     try:
         doing, operation = seen[0].describe(in_collective=False)
-        assert doing.startswith("in some_function_of_the_users (test_heartbeat_threads.py, line ")
+        assert doing.startswith("in some_function_of_the_users (test_heartbeats.py, line ")
         assert operation == ""
     finally:
         go_on.set()
@@ -385,7 +386,7 @@ def test_another_fit_is_not_the_one_that_is_watched():
 
 
 def test_a_rank_that_regroups_is_known_by_its_stack():
-    package = Path(heartbeat_threads.__file__).parents[1]
+    package = Path(heartbeat_server.__file__).parents[1]
     wrapper = function_of(str(package / "tensorflow" / "elastic.py"), "wrapper")
     rejoin = function_of(str(package / "cluster" / "rendezvous.py"), "rejoin")
     after_fit = Activity().after_fit
