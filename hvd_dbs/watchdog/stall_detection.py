@@ -61,6 +61,7 @@ class _Known:
     was_heard: bool = False
     is_warned: bool = False
     is_ended: bool = False
+    why_silent: str = ""
     is_lost: bool = False  # Its heartbeats are lost: it takes part in training.
     running: float = float("-inf")  # When a neighbour last saw its process run.
     is_frozen: bool = False
@@ -224,9 +225,12 @@ class StallDetector:
             self.to_look_at[rank] = is_time
         if stalled < limits.warn_seconds:
             return []
+        why = _why_silent(known)
+        known.is_warned &= why == known.why_silent  # A neighbour has found out more.
+        known.why_silent = why
         text = self._text(
             known,
-            f"It has been silent for {now - known.seen:.0f} s: {_why_silent(known)}. "
+            f"It has been silent for {now - known.seen:.0f} s: {why}. "
             f"Before, it was {known.beat.doing}.",
             now - known.held_up,
             waiting,

@@ -67,6 +67,7 @@ def test_nobody_else_can_make_or_change_one(pairs):
         assert rank_0.open(data[:i]) is None
         assert rank_0.open(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]) is None
     assert rank_0.open(data + b"x") is None
+    assert rank_0.open(channels(pairs)[1].pack({"doing": "x" * MOST_BYTES})) is None
     assert rank_0.open(data + b" " * MOST_BYTES) is None
     assert other.open(data) is None  # Sent back to where it comes from.
     stranger = Channel.of_pair(pairs[2].shared(pairs[0].public), "training", 3, is_rank_0=False)
