@@ -10,13 +10,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hvd_dbs.watchdog.contacts import Contact, Endpoint
+from hvd_dbs.watchdog.findings import Action
 from hvd_dbs.watchdog.heartbeat import WAITING, Answer, Heartbeat
 from hvd_dbs.watchdog.heartbeat_thread import HeartbeatThread
 from hvd_dbs.watchdog.limits import Limits
 from hvd_dbs.watchdog.packets import Channel, KeyPair
 from hvd_dbs.watchdog.process_kill import kill
 from hvd_dbs.watchdog.rank_zero_watch import RankZeroWatch
-from hvd_dbs.watchdog.stall_detection import Action
 
 _LOGGER = logging.getLogger(__name__)
 

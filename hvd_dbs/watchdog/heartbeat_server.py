@@ -11,10 +11,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from hvd_dbs.watchdog.contacts import Contact, Endpoint, address_for
+from hvd_dbs.watchdog.findings import Action, Finding
 from hvd_dbs.watchdog.heartbeat import Answer, Heartbeat
 from hvd_dbs.watchdog.heartbeat_thread import HeartbeatThread
 from hvd_dbs.watchdog.packets import Channel, KeyPair, claimed_rank
-from hvd_dbs.watchdog.stall_detection import Action, Finding, StallDetector
+from hvd_dbs.watchdog.stall_detection import StallDetector
 
 _LOGGER = logging.getLogger(__name__)
 

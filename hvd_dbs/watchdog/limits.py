@@ -8,6 +8,10 @@ from dataclasses import dataclass
 GLOO_VARIABLE = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 _GLOO_SECONDS = 30.0
 
+_LONGEST_PERIOD = 1.0
+_HEARTBEATS_PER_SECOND = 1024
+"""Heartbeats that rank 0 answers, with about a sixth of a core."""
+_PERIODS_TO_WARN = 8
 SILENT_PERIODS = 5
 """A rank that has missed so many heartbeats is silent: frozen, dead, or out of reach."""
 
@@ -29,6 +33,23 @@ class Limits:
     abort_seconds: float | None = None
     is_elastic: bool = False
     gloo_seconds: float | None = None
+
+    @classmethod
+    def of_job(
+        cls,
+        size: int,
+        warn_seconds: float,
+        abort_seconds: float | None,
+        is_elastic: bool,
+        gloo_seconds: float | None,
+    ) -> Limits:
+        """For a job of so many ranks; in a large one heartbeats are rare, and all takes longer."""
+        least = size / _HEARTBEATS_PER_SECOND
+        period = max(min(_LONGEST_PERIOD, warn_seconds / _PERIODS_TO_WARN), least)
+        warn_seconds = max(warn_seconds, _PERIODS_TO_WARN * least)
+        if abort_seconds is not None:
+            abort_seconds = max(abort_seconds, warn_seconds)
+        return cls(period, warn_seconds, abort_seconds, is_elastic, gloo_seconds)
 
     @property
     def silent_seconds(self) -> float:

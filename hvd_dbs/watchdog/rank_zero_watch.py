@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hvd_dbs.watchdog.findings import Action, Finding
 from hvd_dbs.watchdog.heartbeat import WAITING, Heartbeat
 from hvd_dbs.watchdog.limits import Limits
-from hvd_dbs.watchdog.stall_detection import STEPS_WITHOUT, Action, Finding
+from hvd_dbs.watchdog.stall_detection import STEPS_WITHOUT
 
 
 @dataclass

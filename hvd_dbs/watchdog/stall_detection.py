@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from hvd_dbs.rank_names import name_ranks
+from hvd_dbs.watchdog.findings import Action, Finding, shortened
 from hvd_dbs.watchdog.heartbeat import BUILDING, WAITING, Heartbeat
 from hvd_dbs.watchdog.limits import Limits
 from hvd_dbs.watchdog.process_kill import ProcessName
@@ -19,33 +19,6 @@ _COMPUTING = 0.05
 STEPS_WITHOUT = 2
 """Steps that others finish with a silent rank: it takes part, and only its heartbeats are lost.
 One more may come to its end when a rank freezes."""
-
-
-class Action(Enum):
-    """What a finding asks for."""
-
-    NONE = 0
-    END_RANK = 1
-    END_JOB = 2
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something to be reported.
-
-    Attributes:
-        rank: Which rank it is about; -1: all.
-        text: One line for the log.
-        is_over: Whether the rank goes on again.
-        action: What has to be done. `END_RANK`: the rank ends itself; only it can.
-        progress: The rank's progress, for an `END_RANK`: void if it has made more since.
-    """
-
-    rank: int
-    text: str
-    is_over: bool = False
-    action: Action = Action.NONE
-    progress: int = -1
 
 
 @dataclass(eq=False)
@@ -66,6 +39,17 @@ class _Known:
     running: float = float("-inf")  # When a neighbour last saw its process run.
     is_frozen: bool = False
     steps_when_silent: int | None = None  # Steps of the job when its silence began.
+
+
+class _Waiting:
+    """Ranks that are heard of and wait for others."""
+
+    def __init__(self, ranks: list[_Known]) -> None:
+        self.num = len(ranks)
+        self.since = min((known.waits_since for known in ranks), default=float("-inf"))
+        wait = "waits" if self.num == 1 else "wait"
+        names = name_ranks([known.beat.rank for known in ranks]).capitalize()
+        self.text = f" {names} {wait} for it." if ranks else ""
 
 
 @dataclass
@@ -138,20 +122,20 @@ class StallDetector:
             elif now - known.excused > self.limits.silent_seconds:
                 silent.append(known)
         self._find_lost(silent, heard)
-        waiting = [known for known in heard if known.beat.doing == WAITING]
-        if len(waiting) == len(self._ranks):
+        waiting = _Waiting([known for known in heard if known.beat.doing == WAITING])
+        if waiting.num == len(self._ranks):
             return self._all_wait(now)
         findings = self._warn_of_lost(silent, now)
         for known in heard:
             if known.beat.doing != WAITING:
                 findings += self._standing(known, waiting, now)
-        if waiting:  # Else nobody knows whether silent ranks hold up the job.
+        if waiting.num:  # Else nobody knows whether silent ranks hold up the job.
             hosts = {self._host(known) for known in heard if not known.beat.has_left}
-            all_wait = len(waiting) == len(heard)
+            all_wait = waiting.num == len(heard)
             for known in silent:
                 has_neighbour = self._host(known) in hosts
                 findings += self._silent(known, has_neighbour, all_wait, waiting, now)
-        return findings
+        return shortened(findings)
 
     def _note_computing(self, known: _Known, beat: Heartbeat, now: float) -> None:
         time, seconds = known.computing_mark
@@ -189,18 +173,18 @@ class StallDetector:
         )
         return [Finding(-1, text)]
 
-    def _standing(self, known: _Known, waiting: list[_Known], now: float) -> list[Finding]:
+    def _standing(self, known: _Known, waiting: _Waiting, now: float) -> list[Finding]:
         """A rank that is heard of and does not wait."""
         beat, seconds = known.beat, now - known.held_up
-        if seconds < self.limits.warn_seconds or (beat.has_left and not waiting):
+        if seconds < self.limits.warn_seconds or (beat.has_left and not waiting.num):
             return []
         computes = ""
         if known.computed > max(known.held_up, now - 2 * self.limits.silent_seconds):
             computes = " It computes: it is slow, not stuck."
         text = self._text(known, f"It is {beat.doing}.{computes}", seconds, waiting)
         findings = self._named(known, text)
-        begin = max([known.held_up, known.computed, *_first_wait(waiting)])
-        may_end = bool(waiting) and not beat.has_left and not known.is_ended
+        begin = max(known.held_up, known.computed, waiting.since)
+        may_end = waiting.num > 0 and not beat.has_left and not known.is_ended
         if may_end and self.limits.is_time_to_end(now - begin):
             known.is_ended = True
             text = f"{text} It is ended, after {self.limits.abort_seconds:g} s."
@@ -214,12 +198,12 @@ class StallDetector:
         known: _Known,
         has_neighbour: bool,
         all_wait: bool,
-        waiting: list[_Known],
+        waiting: _Waiting,
         now: float,
     ) -> list[Finding]:
         """A rank that is not heard of any more, while others wait."""
         rank, limits = known.beat.rank, self.limits
-        stalled = now - max([known.seen, known.excused, *_first_wait(waiting)])
+        stalled = now - max(known.seen, known.excused, waiting.since)
         is_time = limits.is_time_to_end(stalled) and not known.is_lost
         if has_neighbour:
             self.to_look_at[rank] = is_time
@@ -273,13 +257,10 @@ class StallDetector:
         )
         return [Finding(-1, text)]
 
-    def _text(self, known: _Known, doing: str, seconds: float, waiting: list[_Known]) -> str:
-        ranks = [other.beat.rank for other in waiting]
-        wait = "waits" if len(ranks) == 1 else "wait"
-        others = f" {name_ranks(ranks).capitalize()} {wait} for it." if ranks else ""
+    def _text(self, known: _Known, doing: str, seconds: float, waiting: _Waiting) -> str:
         return (
             f"{self._name(known.beat.rank)} has made no progress for {seconds:.0f} s. "
-            f"Last finished step: {known.beat.last_step}. {doing}{others}"
+            f"Last finished step: {known.beat.last_step}. {doing}{waiting.text}"
         )
 
     def _named(self, known: _Known, text: str) -> list[Finding]:
@@ -292,11 +273,6 @@ class StallDetector:
 
     def _name(self, rank: int) -> str:
         return f"rank {rank} ({self.processes[rank]})"
-
-
-def _first_wait(waiting: list[_Known]) -> list[float]:
-    """Since when others wait."""
-    return [min(known.waits_since for known in waiting)] if waiting else []
 
 
 def _why_silent(known: _Known) -> str:

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from dataclasses import asdict, replace
@@ -158,7 +159,8 @@ def test_a_rank_of_a_lost_host(make_job, caplog, is_elastic):
 def neighbour(monkeypatch):
     """A process on this host."""
     monkeypatch.setattr(process_kill, "_LEAST_SECONDS", 0.2)
-    with subprocess.Popen(["sh", "-c", "while :; do sleep 0.01; done"]) as popen:
+    code = "import time\nwhile True: time.sleep(0.005)"
+    with subprocess.Popen([sys.executable, "-c", code]) as popen:
         yield popen
         popen.kill()
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hvd_dbs.watchdog.findings import Action
 from hvd_dbs.watchdog.heartbeat import (
     BUILDING,
     LEFT,
@@ -17,7 +18,7 @@ from hvd_dbs.watchdog.heartbeat import (
 from hvd_dbs.watchdog.limits import Limits
 from hvd_dbs.watchdog.process_kill import ProcessName
 from hvd_dbs.watchdog.rank_zero_watch import RankZeroWatch
-from hvd_dbs.watchdog.stall_detection import Action, StallDetector
+from hvd_dbs.watchdog.stall_detection import StallDetector
 
 SUM = "the sum of gradients"
 
@@ -307,3 +308,15 @@ def test_an_elastic_job_aborts_before_gloo_does():
     assert "no message names the rank" in replace(limits, is_elastic=False).check()
     for other in ({"abort_seconds": 29.0}, {"abort_seconds": None}, {"gloo_seconds": None}):
         assert replace(limits, **other).check() == ""
+
+
+def test_a_large_job_spares_rank_0():
+    assert Limits.of_job(1024, 20.0, 30.0, False, None) == Limits(1.0, 20.0, 30.0)
+    assert Limits.of_job(2, 0.8, None, True, 30.0) == Limits(0.1, 0.8, None, True, 30.0)
+    assert Limits.of_job(16384, 20.0, 30.0, False, None) == Limits(16.0, 128.0, 128.0)
+
+
+def test_many_silent_ranks_are_a_few_lines():
+    found = follow(job("ab" * 50), [WAITING] * 100, range(30), silent=range(10, 100))
+    assert len(found) == 33
+    assert found[-1].text == "58 more ranks like these keep the others waiting."

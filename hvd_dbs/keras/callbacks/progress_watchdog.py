@@ -26,10 +26,6 @@ from hvd_dbs.watchdog.stall_detection import StallDetector
 
 _LOGGER = logging.getLogger(__name__)
 
-_LONGEST_PERIOD = 1.0
-_RANKS_PER_SECOND = 2048
-"""Heartbeats that rank 0 answers in a second: some 10 % of a core."""
-
 
 class ProgressWatchdogCallback(keras.callbacks.Callback):
     """Names in rank 0's log the rank that makes no progress, and what it is doing.
@@ -59,7 +55,8 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
     Args:
         balancer: The balancer of the training.
         warn_seconds: After how long without progress a rank is named. Horovod's own warning
-            comes after 60 s.
+            comes after 60 s. In jobs of more than some 2,500 ranks it takes longer, and so does the
+            end of a rank: heartbeats come more rarely, to spare rank 0.
         abort_seconds: After how long it is ended; None: never. Choose it longer than any wait of a
             rank that uses no CPU time: for slow storage, or for one step of a GPU. In an elastic
             job it must be below Gloo's timeout (HOROVOD_GLOO_TIMEOUT_SECONDS, 30 s by default).
@@ -162,15 +159,9 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         self._stop()
 
     def _limits(self, size: int) -> Limits:
-        period = min(max(_LONGEST_PERIOD, size / _RANKS_PER_SECOND), self._warn_seconds / 8)
         uses_gloo = is_elastic() or (size > 1 and hvd.gloo_enabled())
-        return Limits(
-            period,
-            self._warn_seconds,
-            self._abort_seconds,
-            is_elastic(),
-            gloo_seconds() if uses_gloo else None,
-        )
+        gloo = gloo_seconds() if uses_gloo else None
+        return Limits.of_job(size, self._warn_seconds, self._abort_seconds, is_elastic(), gloo)
 
     def _heartbeat(self) -> Heartbeat:
         """What this rank is doing, asked by a thread."""
