@@ -27,7 +27,7 @@ def is_lost_peer(error: BaseException) -> bool:
     """Whether an error means that another rank is gone, not that this one has failed.
 
     A failed operation of Horovod's reaches Python as TensorFlow's UnknownError, from the graph of
-    a training step as from an eager call, whatever Keras makes of its traceback.
+    a training step as from an eager call, however Keras changes its traceback.
     """
     if isinstance(error, HorovodInternalError):
         return True
@@ -51,7 +51,7 @@ def _after_graph(error: BaseException) -> str:
 def name_failures() -> None:
     """Lets an error that ends this process name the rank. Called again where its rank changes.
 
-    Launchers mix the output of all ranks, and may blame the wrong one: all of them fail when one
+    Launchers mix the output of all ranks, and may name the wrong one: all of them fail when one
     does.
     """
     report = sys.excepthook
@@ -85,7 +85,7 @@ class _CrashReport:
         name += f"process {os.getpid()})"
         if is_lost_peer(error):
             _LOGGER.critical(
-                "%s ends: another rank is gone; its own last line, or the launcher, says why. (%s)",
+                "%s ends: another rank is gone; see its own last line, or the launcher's. (%s)",
                 name,
                 last_line(error),
             )

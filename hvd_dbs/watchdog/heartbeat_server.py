@@ -113,7 +113,7 @@ class HeartbeatServer(HeartbeatThread):
         return True
 
     def _channel(self, rank: int) -> Channel | None:
-        """Computed when the rank is first heard of; None: too many were in this period."""
+        """Computed with the rank's first packet; None: too many were in this period."""
         public = self._publics[rank]
         if rank not in self._channels:
             if not self._keys.knows(public):

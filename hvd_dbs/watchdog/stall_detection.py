@@ -31,7 +31,7 @@ class _Known:
     waits_since: float  # If it waits.
     computing_mark: tuple[float, float] = (0.0, 0.0)  # A time, and its computing seconds then.
     excused: float = float("-inf")  # When heartbeats may last have been lost here.
-    was_heard: bool = False
+    has_reported: bool = False
     is_warned: bool = False
     is_ended: bool = False
     why_silent: str = ""
@@ -42,7 +42,7 @@ class _Known:
 
 
 class _Waiting:
-    """Ranks that are heard of and wait for others."""
+    """Ranks that report that they wait for others."""
 
     def __init__(self, ranks: list[_Known]) -> None:
         self.num = len(ranks)
@@ -95,7 +95,7 @@ class StallDetector:
             known.waits_since = now
         self._note_computing(known, beat, now)
         known.beat, known.seen = beat, now
-        known.was_heard, known.is_lost, known.is_frozen = True, False, False
+        known.has_reported, known.is_lost, known.is_frozen = True, False, False
         for rank in beat.running:
             self._ranks[rank].running, self._ranks[rank].is_frozen = now, False
         for rank in beat.frozen:
@@ -115,23 +115,23 @@ class StallDetector:
         self._judged = now
         self.to_look_at = {}
         silent: list[_Known] = []
-        heard: list[_Known] = []
+        reporting: list[_Known] = []
         for known in self._ranks:
             if known.beat.has_left or now - known.seen <= self.limits.silent_seconds:
-                heard.append(known)
+                reporting.append(known)
             elif now - known.excused > self.limits.silent_seconds:
                 silent.append(known)
-        self._find_lost(silent, heard)
-        waiting = _Waiting([known for known in heard if known.beat.doing == WAITING])
+        self._find_lost(silent, reporting)
+        waiting = _Waiting([known for known in reporting if known.beat.doing == WAITING])
         if waiting.num == len(self._ranks):
             return self._all_wait(now)
         findings = self._warn_of_lost(silent, now)
-        for known in heard:
+        for known in reporting:
             if known.beat.doing != WAITING:
                 findings += self._standing(known, waiting, now)
         if waiting.num:  # Else nobody knows whether silent ranks hold up the job.
-            hosts = {self._host(known) for known in heard if not known.beat.has_left}
-            all_wait = waiting.num == len(heard)
+            hosts = {self._host(known) for known in reporting if not known.beat.has_left}
+            all_wait = waiting.num == len(reporting)
             for known in silent:
                 has_neighbour = self._host(known) in hosts
                 findings += self._silent(known, has_neighbour, all_wait, waiting, now)
@@ -139,7 +139,7 @@ class StallDetector:
 
     def _note_computing(self, known: _Known, beat: Heartbeat, now: float) -> None:
         time, seconds = known.computing_mark
-        if not known.was_heard:
+        if not known.has_reported:
             known.computing_mark = (now, beat.computing_seconds)
         elif now - time >= self.limits.silent_seconds:
             if beat.computing_seconds - seconds > _COMPUTING * (now - time):
@@ -148,10 +148,10 @@ class StallDetector:
         if beat.doing == BUILDING:
             known.computed = now
 
-    def _find_lost(self, silent: list[_Known], heard: list[_Known]) -> None:
+    def _find_lost(self, silent: list[_Known], reporting: list[_Known]) -> None:
         """Notes silent ranks while others finish steps, which they cannot without them."""
-        steps = max((known.beat.num_steps for known in heard), default=0)
-        for known in heard:
+        steps = max((known.beat.num_steps for known in reporting), default=0)
+        for known in reporting:
             known.steps_when_silent = None
         for known in silent:
             if known.steps_when_silent is None:
@@ -174,7 +174,7 @@ class StallDetector:
         return [Finding(-1, text)]
 
     def _standing(self, known: _Known, waiting: _Waiting, now: float) -> list[Finding]:
-        """A rank that is heard of and does not wait."""
+        """A rank that reports, and does not wait."""
         beat, seconds = known.beat, now - known.held_up
         if seconds < self.limits.warn_seconds or (beat.has_left and not waiting.num):
             return []
@@ -201,7 +201,7 @@ class StallDetector:
         waiting: _Waiting,
         now: float,
     ) -> list[Finding]:
-        """A rank that is not heard of any more, while others wait."""
+        """A rank that does not report any more, while others wait."""
         rank, limits = known.beat.rank, self.limits
         stalled = now - max(known.seen, known.excused, waiting.since)
         is_time = limits.is_time_to_end(stalled) and not known.is_lost
@@ -219,9 +219,9 @@ class StallDetector:
             now - known.held_up,
             waiting,
         )
-        may_end_job = known.was_heard and not has_neighbour and not known.is_lost
+        may_end_job = known.has_reported and not has_neighbour and not known.is_lost
         if may_end_job:
-            text += f" No other rank of its host is heard of. {limits.fate_without()}"
+            text += f" No other rank of its host reports. {limits.fate_without()}"
         findings = self._named(known, text)
         if known.is_ended:
             return findings
@@ -282,4 +282,4 @@ def _why_silent(known: _Known) -> str:
         return "its process does not run"
     if known.running > known.seen:
         return "its process runs and is left alone; its heartbeats may be blocked"
-    return "frozen, dead or out of reach" if known.was_heard else "no heartbeat has arrived yet"
+    return "frozen, dead or out of reach" if known.has_reported else "no heartbeat has arrived yet"

@@ -61,7 +61,7 @@ def test_an_error_of_another_rank_is_one_line(words, caplog):
     words[0](type(SHUT_DOWN), SHUT_DOWN, None)
     assert words[1] == []
     assert caplog.messages[0].endswith(
-        "ends: another rank is gone; its own last line, or the launcher, says why. "
+        "ends: another rank is gone; see its own last line, or the launcher's. "
         "(Horovod has been shut down)"
     )
 

@@ -43,7 +43,7 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
     - A silent rank is killed by another rank on its host if its process has not run at all for
       some seconds. A process that runs is only named: its heartbeats may be blocked, or it may
       have left `fit`.
-    - A silent rank on a host from which no rank is heard: nobody is ended in an elastic job, which
+    - A silent rank on a host of which no rank reports: nobody is ended in an elastic job, which
       goes on after Gloo's timeout. Another job cannot go on without it, and rank 0 ends it after
       `abort_seconds` and Gloo's timeout; this is the one reason for which rank 0 ends a job. If
       the host is rank 0's own, the other ranks end after twice that time.
