@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.cluster.collective import Collective
-from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.rank_names import name_ranks
 
 
 def allgather_text(collective: Collective, text: str) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.cluster.background import BackgroundThread
-from hvd_dbs.cluster.leaving import leave_together_at_exit
+from hvd_dbs.watchdog.exit_barrier import leave_together_at_exit, own_communicator
 
 _T = TypeVar("_T")
 
@@ -173,6 +173,42 @@ def _end(thread: BackgroundThread) -> None:
     atexit.unregister(thread.close)
 
 
+class _Communicators:
+    """Duplicates of MPI's world, each for one collective at a time, used again and never freed.
+
+    MPI_Comm_free is collective and MPI has only so many communicators, but a collective ends on
+    each rank when Python drops it. So a duplicate is used again as soon as it is free on all ranks,
+    on which they agree where the next one is needed: there they are all together.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[Any] = []
+        self._free: list[bool] = []
+
+    def take(self) -> int:
+        """The number of one that is free on all ranks. Collective."""
+        from mpi4py import MPI
+
+        free = np.array(self._free, dtype=np.int32)
+        own_communicator().Allreduce(MPI.IN_PLACE, free, op=MPI.MIN)
+        number = int(np.argmax(free)) if free.any() else len(free)
+        if number == len(free):
+            self._all.append(MPI.COMM_WORLD.Dup())
+            self._free.append(False)
+        self._free[number] = False
+        return number
+
+    def give_back(self, number: int) -> None:
+        """It may be used again, as far as this rank is concerned. Not collective."""
+        self._free[number] = True
+
+    def __getitem__(self, number: int) -> Any:
+        return self._all[number]
+
+
+_communicators = _Communicators()
+
+
 class MpiCollective(ThreadedCollective):
     """mpi4py on buffers, beside Horovod's own MPI thread, on a communicator of its own."""
 
@@ -182,13 +218,19 @@ class MpiCollective(ThreadedCollective):
         # Horovod has initialized MPI and will finalize it.
         mpi4py.rc.initialize = False
         mpi4py.rc.finalize = False
-        from mpi4py import MPI
-
-        self._communicator = MPI.COMM_WORLD.Dup()
+        leave_together_at_exit()
+        number = _communicators.take()
+        self._communicator = _communicators[number]
+        self._return = weakref.finalize(self, _communicators.give_back, number)
+        self._return.atexit = False
         super().__init__(self._communicator.Get_rank(), self._communicator.Get_size())
         # Before Horovod ends MPI. Not `self.close`, which would keep this one till then.
         atexit.register(self._thread.close)
-        leave_together_at_exit()
+
+    def close(self) -> None:
+        """What is under way ends with an error; its communicator is not used again."""
+        self._return.detach()
+        super().close()
 
     def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         sent, rows = np.array(row), np.empty((self.size, *row.shape), row.dtype)
@@ -203,9 +245,13 @@ class MpiCollective(ThreadedCollective):
     def _wait(self, request: Any) -> None:
         # Horovod ends MPI when a rank has failed; who waits inside of MPI then crashes.
         start = time.perf_counter()
-        while not self._has_arrived(request):
-            waited = time.perf_counter() - start
-            time.sleep(min(max(_LEAST_SLEEP, _SLEEP_PART * waited), _MOST_SLEEP))
+        try:
+            while not self._has_arrived(request):
+                waited = time.perf_counter() - start
+                time.sleep(min(max(_LEAST_SLEEP, _SLEEP_PART * waited), _MOST_SLEEP))
+        except BaseException:  # What is under way would meet the next exchange.
+            self._return.detach()
+            raise
 
     def _has_arrived(self, request: Any) -> bool:
         from horovod.common.exceptions import HorovodInternalError

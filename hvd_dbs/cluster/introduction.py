@@ -10,8 +10,8 @@ from typing import Any
 
 from hvd_dbs.cluster.agreement import allgather_text
 from hvd_dbs.cluster.collective import Collective
-from hvd_dbs.cluster.rank_names import name_places
 from hvd_dbs.comm.tcp_info import plain_address
+from hvd_dbs.rank_names import name_places
 
 _MARK = "hvd_dbs introduction"
 """Other versions of hvd_dbs must understand each other here, so this and the names below stay."""

@@ -21,10 +21,11 @@ from typing import Any
 import horovod.tensorflow as hvd
 
 from hvd_dbs.cluster.collective import is_elastic
-from hvd_dbs.cluster.last_words import name_failures
-from hvd_dbs.cluster.rank_names import name_ranks
 from hvd_dbs.elastic import launcher_store
 from hvd_dbs.elastic.ssh_keepalive import warn_without_keepalive
+from hvd_dbs.rank_names import name_ranks
+from hvd_dbs.watchdog.computing import communication_starts
+from hvd_dbs.watchdog.crash_report import name_failures
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ def init(*arguments: Any, **options: Any) -> None:
             warn_without_keepalive()
         if not _Meeting(slot).held():
             _meet_anew().to_environment()
-    hvd.init(*arguments, **options)
+    with communication_starts():
+        hvd.init(*arguments, **options)
     name_failures()
 
 
@@ -94,7 +96,8 @@ def rejoin() -> None:
     # Horovod would ask for its rank once more, and wait for all others to ask as well.
     elastic = os.environ.pop("HOROVOD_ELASTIC")
     try:
-        hvd.init()
+        with communication_starts():
+            hvd.init()
     finally:
         os.environ["HOROVOD_ELASTIC"] = elastic
     name_failures()

@@ -40,7 +40,6 @@ from horovod.tensorflow.keras import (
 from hvd_dbs import data
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
-from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.keras import callbacks, elastic, layers
 from hvd_dbs.keras.global_batch import global_batch
@@ -49,6 +48,7 @@ from hvd_dbs.keras.optimizer import DistributedOptimizer, PartialDistributedOpti
 from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
 from hvd_dbs.tensorflow.variables import broadcast_global_variables
+from hvd_dbs.watchdog.exit_barrier import shutdown
 
 __all__ = [
     "Adasum",

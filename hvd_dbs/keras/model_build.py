@@ -6,7 +6,7 @@ import logging
 
 import keras
 
-from hvd_dbs.cluster.activity import call_of_fit
+from hvd_dbs.watchdog.activity import call_of_fit
 
 _LOGGER = logging.getLogger(__name__)
 

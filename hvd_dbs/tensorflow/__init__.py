@@ -71,7 +71,6 @@ from horovod.tensorflow import (
 )
 
 from hvd_dbs import data
-from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic
@@ -82,6 +81,7 @@ from hvd_dbs.tensorflow.gradient_tape import (
     PartialDistributedGradientTape,
 )
 from hvd_dbs.tensorflow.variables import broadcast_global_variables, broadcast_variables
+from hvd_dbs.watchdog.exit_barrier import shutdown
 
 __all__ = [
     "Adasum",

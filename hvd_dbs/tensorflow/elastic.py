@@ -16,13 +16,13 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from horovod.tensorflow import broadcast_object, broadcast_object_fn, rank
 
 from hvd_dbs.balancer import Balancer
-from hvd_dbs.cluster import last_words
 from hvd_dbs.cluster.collective import is_elastic
-from hvd_dbs.cluster.leaving import shutdown
 from hvd_dbs.elastic import rendezvous
 from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.tensorflow.elastic_state import ElasticState
 from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
+from hvd_dbs.watchdog import crash_report
+from hvd_dbs.watchdog.exit_barrier import shutdown
 
 __all__ = [
     "HorovodInternalError",
@@ -94,11 +94,11 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
                     state.save()
                     state.pause()
                 except Exception as error:
-                    if not (last_words.is_lost_peer(error) and rendezvous.has_store()):
+                    if not (crash_report.is_lost_peer(error) and rendezvous.has_store()):
                         raise
                     _LOGGER.warning(
                         "another rank is gone; going back to the last commit. (%s)",
-                        last_words.last_line(error),
+                        crash_report.last_line(error),
                     )
                     state.pause()
                     state.restore()

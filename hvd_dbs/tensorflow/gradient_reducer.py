@@ -9,11 +9,11 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
-from hvd_dbs.cluster.activity import call_of_fit
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
 from hvd_dbs.tensorflow.sparse_rows import reduce_rows
+from hvd_dbs.watchdog.activity import call_of_fit
 
 
 class GradientReducer:

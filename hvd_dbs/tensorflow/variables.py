@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.rank_names import name_ranks
 
 _SCOPE = "hvd_dbs.broadcast/"
 """With the slash: the same in every name scope that a caller is in."""

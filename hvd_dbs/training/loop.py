@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.balancing.place import Place
-from hvd_dbs.cluster.activity import is_evaluating
 from hvd_dbs.cluster.collective import Collective
 from hvd_dbs.cluster.decision import Agreed
 from hvd_dbs.comm.links import LinkMeter
@@ -23,6 +22,7 @@ from hvd_dbs.training.decision_rounds import DecisionRounds
 from hvd_dbs.training.position import TrainingPosition
 from hvd_dbs.training.speed_profile import SpeedProfile
 from hvd_dbs.training.step_shares import StepShares
+from hvd_dbs.watchdog.activity import is_evaluating
 
 _LOGGER = logging.getLogger(__name__)
 

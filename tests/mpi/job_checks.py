@@ -20,7 +20,7 @@ from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
-from hvd_dbs.cluster import agreement
+from hvd_dbs.cluster import agreement, collective
 from hvd_dbs.ops.step_clock import StepTimes
 from tests.mpi.problems import (
     SEED,
@@ -40,15 +40,45 @@ B = 16
 
 
 def check_collective_exchanges_rows_and_texts():
-    collective = hvd_collective()
-    rank, size = collective.rank, collective.size
+    job = hvd_collective()
+    rank, size = job.rank, job.size
     assert (rank, size) == (hvd.rank(), hvd.size())
-    rows = collective.allgather(np.array([rank, 0.5]))
+    rows = job.allgather(np.array([rank, 0.5]))
     np.testing.assert_array_equal(rows, [[r, 0.5] for r in range(size)])
-    np.testing.assert_array_equal(collective.broadcast(np.array([rank + 7])), [7])
-    assert collective.allgather(np.zeros(0)).shape == (size, 0)
-    texts = agreement.allgather_text(collective, "ü" * rank)
+    np.testing.assert_array_equal(job.broadcast(np.array([rank + 7])), [7])
+    assert job.allgather(np.zeros(0)).shape == (size, 0)
+    texts = agreement.allgather_text(job, "ü" * rank)
     assert texts == ["ü" * r for r in range(size)]
+
+
+def check_collectives_that_come_and_go_leave_few_communicators():
+    """MPI has only so many, and none is freed until the job ends."""
+    if hvd.size() == 1:
+        pytest.skip("one rank needs no communicator")
+    kept = collective.connect()
+    before = num_communicators()
+    for i in range(300):
+        connected = collective.connect()
+        if i % 100 == hvd.rank():  # Dropped later than on other ranks.
+            late = connected
+        if i % 100 == 0:
+            rows = connected.allgather(np.array([hvd.rank(), i]))
+            np.testing.assert_array_equal(rows, [[rank, i] for rank in range(hvd.size())])
+    connected.close()  # It is not used again.
+    np.testing.assert_array_equal(collective.connect().broadcast(np.array([hvd.rank()])), [0])
+    assert num_communicators() - before < 10
+    assert kept.allgather(np.array([hvd.rank()])).shape == (hvd.size(), 1)
+    del late
+
+
+def num_communicators():
+    """About as many as there are: Open MPI numbers them by the lowest number that is free."""
+    from mpi4py import MPI
+
+    communicator = MPI.COMM_WORLD.Dup()
+    number = communicator.py2f()
+    communicator.Free()
+    return number
 
 
 def check_unequal_arguments_are_an_error_on_all_ranks():

@@ -265,7 +265,7 @@ def check_a_watchdog_names_the_rank_that_others_wait_for():
     compile_model(net, sgd(balancer))
     dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
     fit(net, balancer, dataset, epochs=1)  # The graph is built.
-    logger = logging.getLogger("hvd_dbs.cluster.heartbeat")
+    logger = logging.getLogger("hvd_dbs.watchdog")
     with tempfile.TemporaryDirectory() as folder:
         told = Path(allgather_text(balancer.collective, folder)[0]) / "told"
         handler = Told()

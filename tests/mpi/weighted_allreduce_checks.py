@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.tensorflow
-from hvd_dbs.cluster.rank_names import name_ranks
 from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.ops import native
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
+from hvd_dbs.rank_names import name_ranks
 
 DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 SHAPES = ((), (1,), (0,), (3, 0, 2), (7,), (64,), (3, 3, 5), (65, 129), (100_003,))

@@ -214,6 +214,16 @@ def check_a_fit_with_two_callbacks_of_a_kind_is_an_error():
         net.fit(dataset, callbacks=[callback], verbose=0)
 
 
+def check_an_elastic_job_aborts_before_gloo_does():
+    balancer = hvd.Balancer(B)
+    callback = hvd.callbacks.ProgressWatchdogCallback(balancer, abort_seconds=30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_ELASTIC", "1")
+        patch.delenv("HOROVOD_GLOO_TIMEOUT_SECONDS", raising=False)
+        with pytest.raises(ValueError, match=r"abort_seconds=30 .* not below Gloo's timeout"):
+            callback.on_train_begin()
+
+
 def check_what_is_no_balancer_is_refused_where_it_is_given():
     with tempfile.TemporaryDirectory() as folder:
         for taker, takes in [

@@ -11,8 +11,8 @@ from horovod.runner.elastic.worker import HostUpdateResult
 
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
-from hvd_dbs.cluster import last_words
 from hvd_dbs.elastic import rendezvous
+from hvd_dbs.watchdog import crash_report
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 Y = X.sum(axis=1, keepdims=True)
@@ -167,7 +167,7 @@ def test_hosts_that_come_interrupt_at_the_next_commit():
     ],
 )
 def test_errors_that_mean_a_lost_rank(error, is_lost):
-    assert last_words.is_lost_peer(error) is is_lost
+    assert crash_report.is_lost_peer(error) is is_lost
 
 
 def test_an_error_of_this_rank_is_raised():

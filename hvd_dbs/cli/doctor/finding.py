@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hvd_dbs.cluster.rank_names import name_places
+from hvd_dbs.rank_names import name_places
 
 Level = Literal["ok", "warning", "problem"]
 

@@ -8,7 +8,7 @@ from hvd_dbs.cli.doctor.facts import NATIVE, NATIVE_INTERFACE, Facts
 from hvd_dbs.cli.doctor.finding import Finding, Level, merge
 from hvd_dbs.cli.doctor.findings import of_rank
 from hvd_dbs.cluster.introduction import Introduction, differences
-from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.rank_names import name_ranks
 
 
 def of_job(facts: Sequence[Facts]) -> list[Finding]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hvd_dbs.cli.verify.problem import Step, VerifyProblem
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.rank_names import name_ranks
 
 ALLOWED = 1e-5
 """Largest difference that rounding may leave in weights of about 0.1 and in a loss of about 1.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hvd_dbs.cli.verify.findings import Finding
-from hvd_dbs.cluster.rank_names import name_ranks
+from hvd_dbs.rank_names import name_ranks
 
 _TIMES_ROUNDING = 10.0
 """How much more than in one process with its samples in another order rounding may explain."""

@@ -11,7 +11,6 @@ import tensorflow as tf
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.cluster import agreement
 from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster.activity import call_of_fit
 from hvd_dbs.cluster.step_file import StepFile
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
@@ -25,6 +24,7 @@ from hvd_dbs.keras.model_fingerprint import model_fingerprint
 from hvd_dbs.keras.model_optimizers import balancer_of, optimizers_of
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.keras.xla import turn_off_xla
+from hvd_dbs.watchdog.activity import call_of_fit
 
 _IN_FIT = "hvd_dbs_callback"
 

@@ -24,10 +24,10 @@ LAST_SECONDS = 20.0
 
 
 def is_lost_peer(error: BaseException) -> bool:
-    """Whether an error says that another rank is gone, not that this one did something wrong.
+    """Whether an error means that another rank is gone, not that this one has failed.
 
     A failed operation of Horovod's reaches Python as TensorFlow's UnknownError, from the graph of
-    a training step as from an eager call, whatever Keras makes of its traceback.
+    a training step as from an eager call, however Keras changes its traceback.
     """
     if isinstance(error, HorovodInternalError):
         return True
@@ -38,11 +38,11 @@ def is_lost_peer(error: BaseException) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """What an error says, without the graph's traceback before it."""
-    return _behind_graph(error).partition(". ")[0][:200]
+    """An error's text, without the graph's traceback before it."""
+    return _after_graph(error).partition(". ")[0][:200]
 
 
-def _behind_graph(error: BaseException) -> str:
+def _after_graph(error: BaseException) -> str:
     """What of TensorFlow's error is not about its graph: the user's own one in a data pipeline."""
     lines = [line for line in str(error).splitlines() if line and not line.startswith("\t")]
     return lines[-1] if lines else type(error).__name__
@@ -51,21 +51,21 @@ def _behind_graph(error: BaseException) -> str:
 def name_failures() -> None:
     """Lets an error that ends this process name the rank. Called again where its rank changes.
 
-    Launchers mix the output of all ranks, and may blame the wrong one: all of them fail when one
+    Launchers mix the output of all ranks, and may name the wrong one: all of them fail when one
     does.
     """
-    words = sys.excepthook
-    if not isinstance(words, _LastWords):
+    report = sys.excepthook
+    if not isinstance(report, _CrashReport):
         if hvd.size() == 1:
             return
-        words = sys.excepthook = _LastWords(sys.excepthook)
-    words.rank, words.size = hvd.rank(), hvd.size()
-    # Behind each of Horovod's own, so that it comes before them: they may wait for ever.
-    atexit.unregister(words.leave)
-    atexit.register(words.leave)
+        report = sys.excepthook = _CrashReport(sys.excepthook)
+    report.rank, report.size = hvd.rank(), hvd.size()
+    # Registered last, so that it runs before Horovod's own functions, which may wait for good.
+    atexit.unregister(report.leave)
+    atexit.register(report.leave)
 
 
-class _LastWords:
+class _CrashReport:
     """What Python calls for an error that nobody catches.
 
     Args:
@@ -85,14 +85,14 @@ class _LastWords:
         name += f"process {os.getpid()})"
         if is_lost_peer(error):
             _LOGGER.critical(
-                "%s ends: another rank is gone; its own last line, or the launcher, says why. (%s)",
+                "%s ends: another rank is gone; see its own last line, or the launcher's. (%s)",
                 name,
                 last_line(error),
             )
             return
         self._before(kind, error, trace)
         is_of_graph = isinstance(error, tf.errors.OpError)
-        text = _behind_graph(error) if is_of_graph else str(error).partition("\n")[0]
+        text = _after_graph(error) if is_of_graph else str(error).partition("\n")[0]
         _LOGGER.critical("%s has failed: %s: %s", name, kind.__name__, text[:500])
 
     def leave(self) -> None:

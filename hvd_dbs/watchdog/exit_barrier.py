@@ -9,13 +9,13 @@ import time
 from typing import Any
 
 _LONGEST_WAIT = 2.0
-"""Seconds: who is later than that does not come, for it has failed or hangs."""
+"""Seconds: a rank that comes later has failed or hangs."""
 _SLEEP = 1e-3
 
 
 @functools.cache
-def _communicator() -> Any:
-    """A communicator for nothing else. Collective, the first time."""
+def own_communicator() -> Any:
+    """A communicator of this package, for what all ranks do at once. Collective, the first time."""
     from mpi4py import MPI
 
     return MPI.COMM_WORLD.Dup()
@@ -27,7 +27,7 @@ def leave_together_at_exit() -> None:
     Horovod shuts all ranks down with the first one. A rank that has not looked yet for what the
     last exchange has brought would take that for the failure of another.
     """
-    _communicator()
+    own_communicator()
     atexit.unregister(_leave_together)
     atexit.register(_leave_together)
 
@@ -44,11 +44,11 @@ def _leave_together() -> None:
     from mpi4py import MPI
 
     has_failed = getattr(sys, "last_value", None) is not None  # Python's, of an uncaught error.
-    if _communicator.cache_info().currsize == 0 or has_failed or MPI.Is_finalized():
+    if own_communicator.cache_info().currsize == 0 or has_failed or MPI.Is_finalized():
         return
-    everybody = _communicator().Ibarrier()
+    everybody = own_communicator().Ibarrier()
     start = time.monotonic()
     while time.monotonic() - start < _LONGEST_WAIT:
-        if MPI.Is_finalized() or everybody.Test():  # Who has left has seen all of us here.
+        if MPI.Is_finalized() or everybody.Test():  # A rank that has left has seen all of us here.
             return
         time.sleep(_SLEEP)

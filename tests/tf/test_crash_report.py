@@ -11,7 +11,7 @@ import horovod.tensorflow as hvd
 import pytest
 import tensorflow as tf
 
-from hvd_dbs.cluster import last_words
+from hvd_dbs.watchdog import crash_report
 
 SHUT_DOWN = tf.errors.UnknownError(
     None, None, "\tin a graph\nHorovod has been shut down. This was caused by\n\t [[node]]"
@@ -25,8 +25,8 @@ def words(monkeypatch):
     monkeypatch.setattr(hvd, "rank", lambda: 2)
     before = []
     monkeypatch.setattr(sys, "excepthook", lambda *error: before.append(error[1]))
-    monkeypatch.setattr(last_words.atexit, "register", lambda function: None)
-    last_words.name_failures()
+    monkeypatch.setattr(crash_report.atexit, "register", lambda function: None)
+    crash_report.name_failures()
     return sys.excepthook, before
 
 
@@ -61,14 +61,14 @@ def test_an_error_of_another_rank_is_one_line(words, caplog):
     words[0](type(SHUT_DOWN), SHUT_DOWN, None)
     assert words[1] == []
     assert caplog.messages[0].endswith(
-        "ends: another rank is gone; its own last line, or the launcher, says why. "
+        "ends: another rank is gone; see its own last line, or the launcher's. "
         "(Horovod has been shut down)"
     )
 
 
 def test_it_is_asked_once_whatever_the_rank(words, monkeypatch, caplog):
     monkeypatch.setattr(hvd, "rank", lambda: 1)
-    last_words.name_failures()  # An elastic job has met anew.
+    crash_report.name_failures()  # An elastic job has met anew.
     words[0](ValueError, ValueError("x"), None)
     assert len(words[1]) == 1
     assert caplog.messages[0].startswith("rank 1 of 3")
@@ -76,8 +76,8 @@ def test_it_is_asked_once_whatever_the_rank(words, monkeypatch, caplog):
 
 def test_who_has_failed_ends_though_nobody_lets_go_of_it(words, monkeypatch):
     ended, frozen = [], threading.Event()
-    monkeypatch.setattr(last_words, "LAST_SECONDS", 0.05)
-    monkeypatch.setattr(last_words.os, "_exit", lambda code: (ended.append(code), frozen.set()))
+    monkeypatch.setattr(crash_report, "LAST_SECONDS", 0.05)
+    monkeypatch.setattr(crash_report.os, "_exit", lambda code: (ended.append(code), frozen.set()))
     monkeypatch.setattr(hvd, "shutdown", lambda: frozen.wait(20))
     words[0].leave()  # Without an error it waits for the others, as long as it takes.
     assert not frozen.is_set()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from hvd_dbs.cluster.standstill import WAITING
+from hvd_dbs.watchdog.heartbeat import BUILDING, LEFT, REGROUPING, WAITING
 
 _COLLECTIVES = (
     "/hvd_dbs/cluster/agreement.py",
@@ -18,6 +18,7 @@ _COLLECTIVES = (
     "/horovod/tensorflow/",
     "/mpi4py/",
 )
+_ELASTIC = "/hvd_dbs/tensorflow/elastic.py"
 _INDEX_STAGE = "/hvd_dbs/data/index_stage.py"
 _PACKAGE = str(Path(__file__).parents[1])
 _LIBRARIES = (_PACKAGE, "/site-packages/", "/dist-packages/", "/lib/python", "<frozen")
@@ -29,7 +30,7 @@ class Activity:
     Example:
         >>> activity = Activity()  # doctest: +SKIP
         >>> activity.describe(in_collective=False)  # doctest: +SKIP
-        'validating'
+        ('validating', '')
     """
 
     def __init__(self) -> None:
@@ -45,8 +46,16 @@ class Activity:
             self._fit, self._is_over = None, True  # A call that is kept keeps all it has used.
         return self._is_over
 
-    def describe(self, in_collective: bool) -> str:
-        """What the thread is doing, to be read behind "it is".
+    def after_fit(self) -> str:
+        """What the thread is doing once it has left `fit`: `LEFT` or `REGROUPING`."""
+        frames = list(_stack(self._thread))
+        own = next((frame for frame in frames if not _is_library(frame)), None)
+        inside = frames[: frames.index(own)] if own is not None else frames
+        regroups = any(frame.f_code.co_filename.endswith(_ELASTIC) for frame in inside)
+        return REGROUPING if regroups else LEFT
+
+    def describe(self, in_collective: bool) -> tuple[str, str]:
+        """What the thread is doing, to be read after "it is", and the operation that it waits in.
 
         Args:
             in_collective: Whether the step under way has this rank's gradients and waits for the
@@ -54,29 +63,30 @@ class Activity:
 
         Returns:
             "waiting for others", "saving", "validating", "building the graph", "reading data" and
-            where, "reading data or computing", or "in" some function and where.
+            where, "reading data or computing", or "in" some function and where. The operation is
+            the same text on all ranks that wait in it, and empty if this rank does not wait.
         """
         stack = list(_stack(self._thread))
         files = [frame.f_code.co_filename for frame in stack]
         names = [frame.f_code.co_name for frame in stack]
-        if any(part in file for file in files for part in _COLLECTIVES):
-            return WAITING
+        if any(map(_is_collective, stack)):
+            return WAITING, _operation(stack)
         if any("/keras/src/saving/" in f or f.endswith("model_checkpoint.py") for f in files):
-            return "saving"
+            return "saving", ""
         if "evaluate" in names and any("/keras/" in file for file in files):
-            return "validating"
+            return "validating", ""
         own = next((frame for frame in stack if not _is_library(frame)), None)
         inside = stack.index(own) if own is not None else len(stack)
         if any(_is_fit(frame) for frame in stack[:inside]):  # No function of the user's in it.
             if any(file.endswith("/callback_list.py") for file in files[:inside]):
-                return f"in {_where(stack[0])}"
+                return f"in {_place(stack[0])}", ""
             if in_collective:
-                return WAITING
+                return WAITING, "the sum of gradients"
             if any(file.endswith("/func_graph.py") for file in files[:inside]):
-                return "building the graph"
+                return BUILDING, ""
             reading = _reading(self._thread)
-            return f"reading data, {reading}" if reading else "reading data or computing"
-        return f"in {_where(own)}" if own is not None else "somewhere"
+            return f"reading data, {reading}" if reading else "reading data or computing", ""
+        return f"in {_place(own)}" if own is not None else "somewhere", ""
 
 
 def call_of_fit() -> FrameType | None:
@@ -106,7 +116,7 @@ def _reading(training_thread: int) -> str:
             continue  # It waits for the plan of a step that lies ahead.
         own = next((frame for frame in stack if not _is_library(frame)), None)
         if own is not None:
-            return f"in {_where(own)}"
+            return f"in {_place(own)}"
     return ""
 
 
@@ -128,6 +138,21 @@ def _is_library(frame: FrameType) -> bool:
     return any(part in file for part in _LIBRARIES)
 
 
-def _where(frame: FrameType) -> str:
-    code = frame.f_code
-    return f"{code.co_name} ({os.path.basename(code.co_filename)}, line {frame.f_lineno})"
+def _operation(stack: list[FrameType]) -> str:
+    """The collective function that is called, and its caller, without lines: ranks may differ."""
+    first = next(i for i, frame in enumerate(stack) if _is_collective(frame))
+    callers = (i for i in range(first, len(stack)) if not _is_collective(stack[i]))
+    caller = next(callers, None)
+    if caller is None:
+        return stack[-1].f_code.co_name
+    called = stack[caller - 1].f_code.co_name
+    return f"{called}, called by {_place(stack[caller], has_line=False)}"
+
+
+def _is_collective(frame: FrameType) -> bool:
+    return any(part in frame.f_code.co_filename for part in _COLLECTIVES)
+
+
+def _place(frame: FrameType, has_line: bool = True) -> str:
+    code, line = frame.f_code, f", line {frame.f_lineno}" if has_line else ""
+    return f"{code.co_name} ({os.path.basename(code.co_filename)}{line})"

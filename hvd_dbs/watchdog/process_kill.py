@@ -1,0 +1,141 @@
+"""Finds processes of this host that do not run any more, and kills them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_LEAST_LOOKS = 4
+_LEAST_SECONDS = 2.0
+"""A process that has not run between so many looks, in so many seconds, is frozen."""
+_STALE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class ProcessName:
+    """What names a process on all hosts.
+
+    Attributes:
+        host: Its host.
+        pid: Its number there.
+        start: When it was started, in clock ticks since the host's start: numbers are used again,
+            and containers may share a host's name but not its processes.
+    """
+
+    host: str
+    pid: int
+    start: int
+
+    @classmethod
+    def own(cls) -> ProcessName:
+        """Of this process."""
+        return cls(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or 0)
+
+    def __str__(self) -> str:
+        return f"host {self.host}, process {self.pid}"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this host that has not ended."""
+        return self.host == socket.gethostname() and _start_of(self.pid) == self.start > 0
+
+
+@dataclass(frozen=True)
+class ThreadUse:
+    """What a thread of a process has used so far.
+
+    Attributes:
+        is_ready: Whether it runs, or waits for a core.
+        ticks: CPU time, in clock ticks.
+        num_waits: How often it has given up its core to wait for something.
+        num_preempted: How often its core was taken from it.
+    """
+
+    is_ready: bool
+    ticks: int
+    num_waits: int
+    num_preempted: int
+
+
+@dataclass
+class _Looks:
+    threads: dict[str, ThreadUse]
+    since: float
+    last: float
+    num: int = 1
+
+
+class ProcessObserver:
+    """Looks at processes of this host, from time to time, and sees whether they have run since.
+
+    A process has run if one of its threads was scheduled (its context switches or its CPU time
+    have changed), or is ready to run: a starved process waits for a core, and is healthy.
+    """
+
+    def __init__(self) -> None:
+        self._looks: dict[ProcessName, _Looks] = {}
+
+    def has_run(self, process: ProcessName) -> bool | None:
+        """Whether it has run since the looks before.
+
+        Returns:
+            None: not known yet, or it is no process of this host.
+        """
+        threads = threads_of(process.pid) if process.is_here else {}
+        if not threads:
+            self._looks.pop(process, None)
+            return None
+        now, before = time.monotonic(), self._looks.get(process)
+        if before is not None and now - before.last > _STALE_SECONDS:
+            before = None
+        is_ready = any(use.is_ready for use in threads.values())
+        if before is None or is_ready or threads != before.threads:
+            self._looks[process] = _Looks(threads, now, now)
+            return None if before is None else True
+        before.num, before.last = before.num + 1, now
+        is_frozen = before.num >= _LEAST_LOOKS and now - before.since >= _LEAST_SECONDS
+        return False if is_frozen else None
+
+
+def kill(process: ProcessName) -> bool:
+    """Kills a process of this host, frozen or not; False if it is not here."""
+    if not process.is_here:
+        return False
+    with contextlib.suppress(OSError):
+        os.kill(process.pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def threads_of(pid: int) -> dict[str, ThreadUse]:
+    """What each thread of a process of this host has used; empty if that cannot be read."""
+    threads = {}
+    try:
+        for task in (_PROC / str(pid) / "task").iterdir():
+            state, *numbers = _after_name((task / "stat").read_text())
+            lines = (task / "status").read_text().splitlines()
+            waits, preempted = (int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+            ticks = int(numbers[10]) + int(numbers[11])
+            threads[task.name] = ThreadUse(state == "R", ticks, waits, preempted)
+    except (OSError, ValueError, IndexError):  # Such as a thread that ends meanwhile.
+        return {}
+    return threads
+
+
+def _start_of(pid: int) -> int | None:
+    try:
+        state, *numbers = _after_name((_PROC / str(pid) / "stat").read_text())
+        return None if state in "ZX" else int(numbers[18])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _after_name(stat: str) -> list[str]:
+    """The fields of /proc's `stat` from the state on; a process's name may hold anything."""
+    return stat.rpartition(")")[2].split()
