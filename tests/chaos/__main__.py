@@ -14,7 +14,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-from tests.chaos.disturbance import run_schedule
+from tests.chaos.disturbance import Pace, run_schedule
 from tests.chaos.job import MOST_SILENCE
 from tests.chaos.schedule import KINDS, NETWORK_KINDS, make_schedule
 from tests.hosts import MISSING
@@ -39,7 +39,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as temporary:
             folder = (options.keep or Path(temporary)) / f"seed{seed}"
             folder.mkdir(parents=True)
-            outcome = run_schedule(schedule, folder)
+            # The watchdog ends what is frozen; on hosts it must leave alone what is out of reach.
+            pace = Pace(abort_seconds=10.0 if options.hosts else None)
+            outcome = run_schedule(schedule, folder, pace)
         faults = "; ".join(f"step {fault.step}: {fault.kind}" for fault in schedule.faults)
         setting = f"{schedule.num_ranks} ranks, {schedule.strategy}, {schedule.global_batch}"
         print(
