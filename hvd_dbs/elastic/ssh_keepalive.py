@@ -22,7 +22,7 @@ def hosts_without_keepalive(hosts: Sequence[str]) -> list[str]:
     """
     here = ("localhost", socket.gethostname())
     others = [host for host in hosts if host not in here and not host.startswith("127.")]
-    return [host for host in others if _interval(host) == 0]
+    return [host for host in others if keepalive_seconds(host) == 0]
 
 
 def warn_without_keepalive() -> None:
@@ -37,7 +37,8 @@ def warn_without_keepalive() -> None:
         )
 
 
-def _interval(host: str) -> int | None:
+def keepalive_seconds(host: str) -> int | None:
+    """After how much silence ssh asks whether a host is still there; 0: never, None: unknown."""
     try:
         answer = subprocess.run(
             ["ssh", "-G", host], capture_output=True, text=True, timeout=_SECONDS, check=False

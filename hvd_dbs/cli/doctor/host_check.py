@@ -19,6 +19,7 @@ from typing import Any
 
 from hvd_dbs.cli.doctor import host_probe
 from hvd_dbs.cli.doctor.host_probe import MARK, addresses_of, interfaces
+from hvd_dbs.elastic.ssh_keepalive import keepalive_seconds
 
 _MOST_AT_ONCE = 64
 _MOST_SECONDS_TO_CONNECT = 10
@@ -33,23 +34,38 @@ class Here:
         prefix: The folder of the MPI whose mpirun is on PATH; empty: there is none.
         mpirun: The first line of `mpirun --version`.
         versions: Of packages, by name, as `host_probe` gives them.
+        finds_orted: Whether mpirun itself knows where orted is on other hosts.
     """
 
     python: str
     prefix: str = ""
     mpirun: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    finds_orted: bool = False
 
     @classmethod
     def look(cls) -> Here:
         """This machine."""
         mpirun = shutil.which("mpirun")
+        prefix = str(Path(mpirun).parent.parent) if mpirun else ""
         return cls(
             python=sys.executable,
-            prefix=str(Path(mpirun).parent.parent) if mpirun else "",
+            prefix=prefix,
             mpirun=_output([mpirun, "--version"], 10.0).text.partition("\n")[0] if mpirun else "",
             versions=host_probe.probe([])["versions"],
+            finds_orted=bool(prefix) and _has_launch_agent(prefix),
         )
+
+
+def _has_launch_agent(prefix: str) -> bool:
+    """Whether Open MPI is told what to start on other hosts, as scripts/setup.sh tells it."""
+    if os.environ.get("OMPI_MCA_orte_launch_agent"):  # noqa: SIM112
+        return True
+    try:
+        lines = Path(prefix, "etc/openmpi-mca-params.conf").read_text().splitlines()
+    except OSError:
+        return False
+    return any(line.split("=")[0].strip() == "orte_launch_agent" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -118,7 +134,7 @@ def _look_at(name: str, names: Sequence[str], here: Here, timeout: float) -> Hos
     if not is_local:
         patience = max(1, min(_MOST_SECONDS_TO_CONNECT, int(timeout)))
         options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={patience}"]
-        facts = replace(facts, alive_seconds=_alive_seconds(name))
+        facts = replace(facts, alive_seconds=keepalive_seconds(name) or 0)
         command = ["ssh", *options, name, shlex.join(command)]
     answer = _output(command, max(end - time.monotonic(), 1.0), _PROBE)
     facts = _read(replace(facts, is_local=is_local), answer.text)
@@ -166,16 +182,6 @@ def _read(facts: HostFacts, text: str) -> HostFacts:
             with contextlib.suppress(ValueError):
                 facts = replace(facts, seen=json.loads(answer))
     return facts
-
-
-def _alive_seconds(name: str) -> int:
-    """After how much silence ssh asks whether the other side is still there."""
-    settings = _output(["ssh", "-G", name], 10.0).text.lower().splitlines()
-    for line in settings:
-        key, _, value = line.partition(" ")
-        if key == "serveraliveinterval" and value.strip().isdecimal():
-            return int(value)
-    return 0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from hvd_dbs.cli.doctor.finding import Finding, Level
 from hvd_dbs.cli.doctor.host_check import Here, HostFacts
+from hvd_dbs.elastic import ssh_keepalive
 from hvd_dbs.keras_stack import numbers_of
 
 _NEEDED = ("hvd_dbs", "TensorFlow", "Horovod")
@@ -43,8 +44,7 @@ def _of_host(host: HostFacts, here: Here) -> Iterator[Finding]:
                 "ssh does not notice when its network is cut (no ServerAliveInterval): an elastic "
                 "job then waits for it for good"
             )
-            fix = 'to ~/.ssh/config add the lines "ServerAliveInterval 5" and '
-            yield Finding("warning", text, f'{fix}"ServerAliveCountMax 2"')
+            yield Finding("warning", text, ssh_keepalive.FIX)
 
 
 def _fix_of(host: HostFacts) -> str:
@@ -90,7 +90,7 @@ def _of_orted(host: HostFacts, here: Here) -> Iterator[Finding]:
     elif numbers_of(found) not in ((), numbers_of(here.mpirun)):
         text = f"{found} does not fit {here.mpirun} of this machine"
         yield Finding("problem", text, "install the same Open MPI on all hosts")
-    elif "PATH" not in host.orted:
+    elif "PATH" not in host.orted and not here.finds_orted:
         text = "orted is not on the PATH that ssh gives a command: mpirun says it is not found"
         prefix = f"--prefix {here.prefix}"
         fix = f'mpirun {prefix}, horovodrun --mpi-args="{prefix}", or horovodrun --gloo'

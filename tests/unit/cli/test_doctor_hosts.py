@@ -126,6 +126,8 @@ def test_an_orted_that_ssh_does_not_find():
     assert (
         fix == 'mpirun --prefix /env, horovodrun --mpi-args="--prefix /env", or horovodrun --gloo'
     )
+    knows = replace(HERE, finds_orted=True)
+    assert not_fine(HOSTS[0], a_host(2, orted={"prefix": ORTED}), here=knows) == []
 
 
 def test_no_orted_at_all_is_a_problem_of_mpirun_alone():
@@ -147,7 +149,7 @@ def test_another_open_mpi_is_a_problem():
 def test_ssh_that_never_notices_a_cut_network():
     level, text, fix = only(HOSTS[0], a_host(2, alive_seconds=0), a_host(3, alive_seconds=0))
     assert level == "warning" and text.startswith("node2, node3: ssh does not notice when")
-    assert '"ServerAliveInterval 5"' in fix and '"ServerAliveCountMax 2"' in fix
+    assert "ServerAliveInterval 5" in fix
     assert not_fine(a_host(1, is_local=True, alive_seconds=0)) == []
 
 
