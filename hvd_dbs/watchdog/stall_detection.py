@@ -207,7 +207,7 @@ class StallDetector:
         is_time = limits.is_time_to_end(stalled) and not known.is_lost
         if has_neighbour:
             self.to_look_at[rank] = is_time
-        if stalled < limits.warn_seconds:
+        if stalled < limits.warn_seconds or known.is_ended:
             return []
         why = _why_silent(known)
         known.is_warned &= why == known.why_silent  # A neighbour has found out more.
@@ -223,8 +223,6 @@ class StallDetector:
         if may_end_job:
             text += f" No other rank of its host reports. {limits.fate_without()}"
         findings = self._named(known, text)
-        if known.is_ended:
-            return findings
         if known.is_frozen and is_time:
             known.is_ended = True
             text = f"{text} A rank on its host kills it, after {limits.abort_seconds:g} s."
