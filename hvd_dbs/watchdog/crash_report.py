@@ -6,9 +6,9 @@ import atexit
 import logging
 import os
 import re
+import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -20,7 +20,7 @@ from horovod.common.exceptions import HorovodInternalError
 _LOGGER = logging.getLogger(__name__)
 
 LAST_SECONDS = 20.0
-"""How long a rank that has failed waits for the others to let go of it."""
+"""How long a rank that has failed takes to end, at most: the others wait for it."""
 
 
 def is_lost_peer(error: BaseException) -> bool:
@@ -96,11 +96,10 @@ class _CrashReport:
         _LOGGER.critical("%s has failed: %s: %s", name, kind.__name__, text[:500])
 
     def leave(self) -> None:
-        """Leaves the job, though another rank may be frozen and never answer."""
+        """Leaves the job, and ends in time: another rank may be frozen and never answer."""
         if not self._has_failed:
             return
-        patience = threading.Timer(LAST_SECONDS, os._exit, [1])
-        patience.daemon = True
-        patience.start()
+        # By the kernel, for what hangs may be the end of Python itself, or hold its lock.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)
         hvd.shutdown()
-        patience.cancel()

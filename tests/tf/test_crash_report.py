@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
-import threading
 
 import horovod.tensorflow as hvd
 import pytest
 import tensorflow as tf
 
 from hvd_dbs.watchdog import crash_report
+from tests.jobs import python, run_job
 
 SHUT_DOWN = tf.errors.UnknownError(
     None, None, "\tin a graph\nHorovod has been shut down. This was caused by\n\t [[node]]"
@@ -74,13 +75,27 @@ def test_it_is_asked_once_whatever_the_rank(words, monkeypatch, caplog):
     assert caplog.messages[0].startswith("rank 1 of 3")
 
 
-def test_who_has_failed_ends_though_nobody_lets_go_of_it(words, monkeypatch):
-    ended, frozen = [], threading.Event()
-    monkeypatch.setattr(crash_report, "LAST_SECONDS", 0.05)
-    monkeypatch.setattr(crash_report.os, "_exit", lambda code: (ended.append(code), frozen.set()))
-    monkeypatch.setattr(hvd, "shutdown", lambda: frozen.wait(20))
-    words[0].leave()  # Without an error it waits for the others, as long as it takes.
-    assert not frozen.is_set()
-    words[0](ValueError, ValueError("x"), None)
-    words[0].leave()
-    assert ended == [1]
+FAILING = """
+import atexit, ctypes, sys, threading
+import horovod.tensorflow as hvd
+from hvd_dbs.watchdog import crash_report
+
+def hang():  # With Python's lock, so that no thread of Python can end it.
+    ctypes.PyDLL(None).sleep(300)
+
+hvd.size, hvd.rank = lambda: 3, lambda: 2
+hvd.shutdown = hang if sys.argv[1] == "in Horovod" else lambda: None
+atexit.register(hang if sys.argv[1] == "later" else lambda: None)
+crash_report.LAST_SECONDS = 60 if sys.argv[1] == "never" else 0.5
+crash_report.name_failures()
+raise ValueError("on purpose")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hangs", "code"), [("in Horovod", -signal.SIGALRM), ("later", -signal.SIGALRM), ("never", 1)]
+)
+def test_who_has_failed_ends_wherever_it_hangs(hangs, code):
+    job = run_job(python("-c", FAILING, hangs), timeout=60)
+    assert job.exit_code == code, job.output
+    assert "rank 2 of 3 (host " in job.output
