@@ -2,6 +2,7 @@
 
     spark-submit --master local[4] examples/on_spark.py 4 examples/keras_digits.py --epochs 2
     spark-submit --master spark://node1:7077 examples/on_spark.py 4 $(which hvd-dbs) doctor
+    spark-submit --master local[4] examples/on_spark.py 2-4 examples/keras_elastic.py   # elastic
 
 The program must lie at the same path on all hosts.
 """
@@ -21,18 +22,24 @@ def run_program(words: list[str]) -> int:
     sys.argv = words
     try:
         runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as end:  # Spark would run the task again.
+    except SystemExit as end:  # It would end the rank without a result.
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
 
 
 def main() -> int:
     """Runs it on all ranks; the largest exit code."""
-    num_ranks, program, *arguments = sys.argv[1:]
-    session = SparkSession.builder.appName(os.path.basename(program)).getOrCreate()
+    ranks, program, *arguments = sys.argv[1:]
+    least, _, most = ranks.partition("-")
     words = [os.path.abspath(program), *arguments]
+    session = SparkSession.builder.appName(os.path.basename(program)).getOrCreate()
     try:
-        return max(horovod.spark.run(run_program, (words,), num_proc=int(num_ranks), use_gloo=True))
+        if most:
+            limits = {"min_num_proc": int(least), "max_num_proc": int(most)}
+            codes = horovod.spark.run_elastic(run_program, (words,), num_proc=int(least), **limits)
+        else:
+            codes = horovod.spark.run(run_program, (words,), num_proc=int(least), use_gloo=True)
+        return max(codes)
     finally:
         session.stop()
 
