@@ -46,6 +46,7 @@ def test_the_table_shows_what_the_pages_do():
         assert actions == set(map(action_of, commands(page))) - {None}, page
 
 
+@pytest.mark.skipif(not SELECTED, reason="takes minutes; scripts/test_launchers.sh runs it")
 @needs_hosts
 @pytest.mark.alone
 @pytest.mark.parametrize("page", SELECTED)
