@@ -33,12 +33,18 @@ def main() -> int:
     least, _, most = ranks.partition("-")
     words = [os.path.abspath(program), *arguments]
     session = SparkSession.builder.appName(os.path.basename(program)).getOrCreate()
+    # Without these, what ranks print stays in the executors' own files.
+    streams = {"stdout": sys.stdout, "stderr": sys.stderr}
     try:
         if most:
             limits = {"min_num_proc": int(least), "max_num_proc": int(most)}
-            codes = horovod.spark.run_elastic(run_program, (words,), num_proc=int(least), **limits)
+            codes = horovod.spark.run_elastic(
+                run_program, (words,), num_proc=int(least), **limits, **streams
+            )
         else:
-            codes = horovod.spark.run(run_program, (words,), num_proc=int(least), use_gloo=True)
+            codes = horovod.spark.run(
+                run_program, (words,), num_proc=int(least), use_gloo=True, **streams
+            )
         return max(codes)
     finally:
         session.stop()

@@ -38,6 +38,8 @@ start="chmod 700 $folder && mkdir -p /run/munge $folder/state $folder/spool &&
     --seed-file $folder/munged.seed"
 bash -c "$start"
 for host in "${hosts[@]:1}"; do
+  # For this shell to expand.
+  # shellcheck disable=SC2029
   tar -C $folder -c munge.key slurm.conf | ssh "${host%:*}" "mkdir -p $folder && tar -C $folder -x && $start"
 done
 slurmctld -f $folder/slurm.conf
