@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 
@@ -9,7 +10,7 @@ import pytest
 from hosts import machine
 
 from tests.ahead import Jobs
-from tests.jobs import horovodrun
+from tests.jobs import horovodrun, python, run_job
 from tests.launchers.pages import ACTIONS, DOCS, SETTINGS, action_of, commands, outcomes
 
 MISSING = machine.what_is_missing()
@@ -55,3 +56,14 @@ def test_the_page_does_what_it_says(page):
         assert exit_code == 0, f"{command}\n{output[-6000:]}"
         if action := action_of(command):
             assert re.search(ACTIONS[action][1], output), f"{command}\n{output[-6000:]}"
+        if action == "static run":  # The same net on the same global batches as in one process.
+            assert loss_in(output) == pytest.approx(loss_in(one_process()), abs=2e-3)
+
+
+@functools.cache
+def one_process() -> str:
+    return run_job(python("examples/keras_digits.py", "--epochs", "1"), timeout=240).output
+
+
+def loss_in(output: str) -> float:
+    return float(re.search(r"test loss ([\d.]+)", output)[1])
