@@ -5,6 +5,7 @@ Every function here is collective: all ranks call it, in the same order and from
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -63,15 +64,24 @@ def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
         arguments: Each argument's value as text, by name; the same names on all ranks.
 
     Raises:
-        ValueError: On all ranks, with each differing argument's values by rank.
+        ValueError: On all ranks, with each differing argument's values by rank, or where ranks
+            compare different arguments.
     """
-    rows = allgather_text(collective, "\x1f".join(arguments.values()))
-    values_by_rank = [row.split("\x1f") for row in rows]
+    rows = [json.loads(row) for row in allgather_text(collective, json.dumps(arguments))]
+    ranks_by_names: dict[str, list[int]] = {}
+    for rank, row in enumerate(rows):
+        ranks_by_names.setdefault(", ".join(row), []).append(rank)
+    if len(ranks_by_names) > 1:
+        given = "; ".join(f"{names} on {name_ranks(r)}" for names, r in ranks_by_names.items())
+        raise ValueError(
+            f"The ranks do not run the same code: they compare different arguments ({given}). "
+            f"Install one version of hvd_dbs on all hosts; hvd-dbs doctor shows those that differ."
+        )
     lines = []
-    for i, name in enumerate(arguments):
+    for name in arguments:
         ranks_by_value: dict[str, list[int]] = {}
-        for rank, values in enumerate(values_by_rank):
-            ranks_by_value.setdefault(values[i], []).append(rank)
+        for rank, row in enumerate(rows):
+            ranks_by_value.setdefault(row[name], []).append(rank)
         if len(ranks_by_value) > 1:
             given = "; ".join(f"{value} on {name_ranks(r)}" for value, r in ranks_by_value.items())
             lines.append(f"{name} differs between ranks: {given}.")

@@ -101,6 +101,14 @@ def check_unequal_arguments_are_an_error_on_all_ranks():
         balancer.dataset(images(48), shuffle_seed=on_last_rank(None, 3))
 
 
+def check_ranks_with_another_version_are_an_error_on_all_ranks():
+    if hvd.size() == 1:
+        pytest.skip("one rank cannot differ from another")
+    given = on_last_rank({"a": "1", "b": "2"}, {"a": "1"})
+    with pytest.raises(ValueError, match=r"do not run the same code: .*a on .*; a, b on rank"):
+        agreement.require_equal(hvd_collective(), given)
+
+
 def check_an_error_of_one_rank_is_raised_on_all_with_its_number():
     balancer = hvd.Balancer(B)
     x, y = images(32)
