@@ -91,6 +91,7 @@ class Cluster:
 
     def power_off(self, name: str) -> None:
         """Ends a host at once, as when its power fails: nobody is sent a farewell."""
+        self._first_process(name)
         process = self._running.pop(name)
         for one in (process, self._forwarders.pop(name, None)):
             if one is not None:
@@ -265,6 +266,8 @@ class Cluster:
         return process
 
     def _first_process(self, name: str) -> int:
+        if name not in self._running:
+            raise RuntimeError(f"host {name} is off.")
         return _child_of(self._running[name])
 
     def _in_switch(self, words: str, check: bool = True) -> None:

@@ -77,6 +77,10 @@ class EmulatedHosts(Cluster):
         return self._hosts.is_running(host) and int(pid) in self._hosts.processes(host)
 
     def strike(self, kind: str, host: str, over: threading.Event) -> None:
+        with contextlib.suppress(RuntimeError, ValueError):  # Another fault has ended it.
+            self._strike(kind, host, over)
+
+    def _strike(self, kind: str, host: str, over: threading.Event) -> None:
         if kind in (CUT, CUT_FOR_5_S):
             self._hosts.cut(host)
             if kind == CUT_FOR_5_S:
