@@ -162,6 +162,10 @@ class _Trace:
     def is_in(self, events: list[dict[str, Any]]) -> bool:
         """Whether training took notice, by what was noted in it."""
         own = [event for event in events if event["process"] == self.process]
+        # A host that comes back uses numbers of processes again.
+        begun = [event["time"] for event in own if event["event"] == "start"]
+        anew = min((time for time in begun if time > self.time), default=float("inf"))
+        own = [event for event in own if event["time"] < anew]
         later = [event for event in events if event["time"] > self.time]
         if self.kind == "add a host":
             return any(event["event"] == "start" and event["host"] == self.host for event in later)
