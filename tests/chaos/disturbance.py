@@ -183,9 +183,10 @@ class _Trace:
 
 def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
     """Lets a fault happen, to a rank that is part of the job now; None if there is none."""
-    # Somebody must be left: a rank whose host is being removed does not count.
+    # Somebody must be left: a rank that is about to end, or to be taken for lost, does not count.
     ranks = sorted(watch.ranks(), key=lambda begin: begin["rank"])
     ranks = [begin for begin in ranks if begin["host"] in cluster.hosts]
+    ranks = [begin for begin in ranks if begin["process"] not in cluster.doomed]
     alive = [begin for begin in ranks if cluster.is_alive(begin["process"])]
     if fault.kind == "add a host":
         return _Trace(fault.kind, host=cluster.add()[0])
@@ -206,6 +207,7 @@ def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
         return _Trace(fault.kind, host=victim["host"])
     if len(alive) == 1:
         return None
+    cluster.doomed.add(victim["process"])
     if fault.kind == "remove a host":
         cluster.remove(victim["host"])
         return _Trace(fault.kind, host=victim["host"])

@@ -32,7 +32,7 @@ class EmulatedHosts(Cluster):
 
     unused: list[str] = field(default_factory=lambda: list(_NAMES))
     interface: str = "eth0"
-    # A host that comes back may be used again after a few seconds; one that does not, less and less.
+    # A host that comes back is used again after seconds; one that does not, less and less.
     launcher_options: tuple[str, ...] = ("--blacklist-cooldown-range", "2", "300")
     options: tuple[str, ...] = ("--state", str(_STATE))
 

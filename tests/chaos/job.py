@@ -34,7 +34,17 @@ Horovod's Gloo timeout, twice where two are lost, and the start of a new process
 
 @dataclass
 class Cluster:
-    """The hosts that the discovery script lists, and their processes: names of this machine."""
+    """The hosts that the discovery script lists, and their processes: names of this machine.
+
+    Attributes:
+        folder: Of what the job notes.
+        hosts: Those that the script lists now.
+        unused: Names of hosts that can be added.
+        interface: The network interface of all hosts.
+        launcher_options: Options of `horovodrun`.
+        options: Options of the training.
+        doomed: Processes that a fault ends, at once or later.
+    """
 
     folder: Path
     hosts: list[str] = field(default_factory=list)
@@ -42,6 +52,7 @@ class Cluster:
     interface: str = "lo"
     launcher_options: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    doomed: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Cluster:
         return self

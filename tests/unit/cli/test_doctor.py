@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -346,6 +347,7 @@ def broken_doctor(code):
     result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
+        env=dict(os.environ),  # Without what an MPI in this process has set behind Python's back.
         capture_output=True,
         text=True,
         check=False,
