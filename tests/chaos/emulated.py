@@ -18,7 +18,7 @@ _NAMES = tuple(f"h{number}" for number in range(1, 8))
 _STATE = Path("/tmp/state")
 """Each host has this folder for itself."""
 
-_SSH_OPTIONS = ("ServerAliveInterval 5", "ServerAliveCountMax 2", "ConnectTimeout 10")
+_SSH_OPTIONS = ("ServerAliveInterval 5", "ServerAliveCountMax 3", "ConnectTimeout 10")
 """As docs/elastic.md asks for: without them the launcher never notices that a host is cut off."""
 
 _SLOW_BITS = 2e6
