@@ -30,8 +30,14 @@ from hvd_dbs.watchdog.crash_report import name_failures
 _LOGGER = logging.getLogger(__name__)
 
 START_VARIABLE = "HVD_DBS_START_SECONDS"
-_START_SECONDS = 30.0
+_START_SECONDS = 10.0
+"""For those that are alive enough to be there; the launcher, which knows of processes that have
+ended, waits for those that need longer."""
 _SILENT_SECONDS = 10.0
+_LAUNCHER_SECONDS = 30.0
+"""For which the launcher may be out of reach: Gloo's timeout, by default."""
+_LONG_WAIT = 60.0
+"""Seconds without a place after which a rank says what the launcher waits for."""
 _FRESH_SECONDS = 1.0
 _SCOPE = "hvd_dbs"
 _LONGEST_WAIT = 600.0
@@ -131,7 +137,7 @@ def _meet_anew() -> _Slot:
         # Answered when each rank has asked or is known to be dead.
         with _patience():
             answer = launcher_store.get(
-                "rank_and_size", f"{host}:{local_rank}", start_seconds(), _LONGEST_WAIT
+                "rank_and_size", f"{host}:{local_rank}", _LAUNCHER_SECONDS, _LONGEST_WAIT
             )
         slot = _Slot(*map(int, (answer or "-1").split(",")))
         if slot.rank < 0:
@@ -144,15 +150,14 @@ def _meet_anew() -> _Slot:
 @contextlib.contextmanager
 def _patience() -> Iterator[None]:
     """Says what the launcher is waiting for, where it takes long."""
-    seconds = 2 * start_seconds()
     said = threading.Timer(
-        seconds,
+        _LONG_WAIT,
         _LOGGER.warning,
         [
             "the launcher has had no place for this rank for %.0f s: it waits until each process "
             "of the job has asked for one or has ended. One of them is frozen, or starts very "
             "slowly; kill it, and the others go on.",
-            seconds,
+            _LONG_WAIT,
         ],
     )
     said.daemon = True
@@ -214,7 +219,7 @@ class _Meeting:
             time.sleep(self._pause)
 
     def _get(self, key: str) -> str | None:
-        return launcher_store.get(_SCOPE, key, self._patience)
+        return launcher_store.get(_SCOPE, key, _LAUNCHER_SECONDS)
 
     def _put(self, key: str, value: str) -> None:
-        launcher_store.put(_SCOPE, key, value, self._patience)
+        launcher_store.put(_SCOPE, key, value, _LAUNCHER_SECONDS)

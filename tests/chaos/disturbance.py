@@ -63,7 +63,7 @@ class Pace:
     """
 
     gloo_timeout: int = 20
-    start_seconds: int = 30
+    start_seconds: int = 10
     step_seconds: float = 0.15
     abort_seconds: float | None = None
 
