@@ -26,7 +26,8 @@ import tensorflow as tf
 from hvd_dbs.data import TFRecords
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
-from hvd_dbs.ops import native, records
+from hvd_dbs.data.records import reader as records
+from hvd_dbs.ops import native
 
 NUM_FILES = 8
 RANK, NUM_RANKS = 1, 2

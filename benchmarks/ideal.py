@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm.collective import Collective
 
 
 def measure_curve(

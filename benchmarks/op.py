@@ -20,7 +20,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.ops import buckets, native, twin
+from hvd_dbs.ops import buckets, native, reference
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 
 _WARM_UP = 3
@@ -80,12 +80,12 @@ def ways(bucket_bytes: Sequence[int]) -> dict[str, Callable[[list[tf.Tensor]], l
             [tensor * (samples / total) for tensor in g], "multiplied"
         ),
         "loss scaled by hand, grouped_allreduce": scaled_loss,
-        "weighted_allreduce, TensorFlow twin": lambda g: twin.weighted_means(
+        "weighted_allreduce, TensorFlow reference": lambda g: reference.weighted_means(
             g,
             factor,
             compression=hvd.Compression.none,
             process_set=hvd.global_process_set,
-            name="twin",
+            name="reference",
         ),
     }
     for limit in bucket_bytes:

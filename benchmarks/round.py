@@ -24,10 +24,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, strategies
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.comm import collective as job
+from hvd_dbs.job.decision_rounds import DecisionRounds
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
-from hvd_dbs.training.decision_rounds import DecisionRounds
 
 _STRATEGIES = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "cannikin", "adaptive")
 _SAMPLES_PER_RANK = 64

@@ -18,24 +18,24 @@ from hvd_dbs.balancer_arguments import (
     whole_number,
 )
 from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster.introduction import Introduction, introduce
-from hvd_dbs.cluster.places import places_by_rank
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.introduction import Introduction, introduce
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.excerpt import Excerpt
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
+from hvd_dbs.job.decision_log import DecisionLog, open_journal
+from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.places import places_by_rank
+from hvd_dbs.job.resumption import Resumption
+from hvd_dbs.job.speed_profile import SpeedProfile, open_profile
+from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
 from hvd_dbs.ops import native
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepBatch, StepWork
 from hvd_dbs.sampling import Cursor
-from hvd_dbs.training.decision_log import DecisionLog, open_journal
-from hvd_dbs.training.dynamic_learning_rate import DynamicLearningRate
-from hvd_dbs.training.loop import TrainingLoop
-from hvd_dbs.training.resumption import Resumption
-from hvd_dbs.training.speed_profile import SpeedProfile, open_profile
 
 _LOGGER = logging.getLogger(__name__)
 

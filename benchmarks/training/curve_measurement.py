@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.training import rank_curves
 from benchmarks.training.models import Task
 from benchmarks.training.trainers import Data
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm.collective import Collective
 
 _LEAST_STEPS = 2
 

@@ -37,8 +37,8 @@ from benchmarks.training.curve_measurement import CurveMeasurement
 from benchmarks.training.models import TASKS
 from benchmarks.training.neighbour import RemoteNeighbour
 from benchmarks.training.trainers import BalancedTrainer, Trainer, make_trainers
-from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster import step_file
+from hvd_dbs.comm import collective as job
+from hvd_dbs.job import step_file
 
 _SECONDS_UNTIL_THROTTLED = 0.5
 

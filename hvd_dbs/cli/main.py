@@ -14,8 +14,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "doctor": "hvd_dbs.cli.doctor",
         "verify": "hvd_dbs.cli.verify",
-        "report": "hvd_dbs.cli.report",
-        "simulate": "hvd_dbs.cli.simulate",
+        "report": "hvd_dbs.cli.report.entry",
+        "simulate": "hvd_dbs.cli.simulate.entry",
         "check-hosts": "hvd_dbs.cli.check_hosts",
     }
 )

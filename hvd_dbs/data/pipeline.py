@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd_dbs.cores import num_cores
 from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.passes import Stage
 from hvd_dbs.data.source import Source
 from hvd_dbs.data.stream import Stream
+from hvd_dbs.host.cores import num_cores
 
 _KEEPS = frozenset(
     {

@@ -20,7 +20,7 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 
-from hvd_dbs.cluster.collective import is_elastic
+from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.elastic import launcher_store
 from hvd_dbs.elastic.ssh_keepalive import warn_without_keepalive
 from hvd_dbs.rank_names import name_ranks

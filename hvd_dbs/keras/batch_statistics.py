@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm.collective import Collective
 from hvd_dbs.keras.layers.sync_batch_normalization import Synchronized
 from hvd_dbs.keras.random_streams import seed_generators
 from hvd_dbs.keras.same_weights import difference_from_rank_0

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm.collective import Collective
 
 MetricValues = list[tuple[keras.Variable, NDArray[Any]]]
 """Variables of metrics, and a value of each."""

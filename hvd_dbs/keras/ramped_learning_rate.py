@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from hvd_dbs.ops.learning_rate_factor import LearningRateFactor
+    from hvd_dbs.learning_rate.factor import LearningRateFactor
 
 
 class RampedLearningRate:

@@ -9,7 +9,7 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
-from hvd_dbs.cluster.collective import is_elastic
+from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.keras.local_variables import variable_reference
 from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate

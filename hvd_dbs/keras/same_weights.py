@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm.collective import Collective
 
 _VALUES = 64
 """Values that are compared of each variable: enough that two random starts never look alike."""

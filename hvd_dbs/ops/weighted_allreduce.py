@@ -11,7 +11,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.ops import buckets, native, twin
+from hvd_dbs.ops import buckets, native, reference
 
 Tensors = Sequence[tf.Tensor | tf.IndexedSlices | None]
 
@@ -84,7 +84,7 @@ def weighted_allreduce(
         library = _library(compression, process_set)
         chosen = list(dense.values())
         if library is None:
-            means = twin.weighted_means(chosen, factor, **options)
+            means = reference.weighted_means(chosen, factor, **options)
         else:
             means = buckets.weighted_means(
                 library, chosen, factor, bucket_bytes=bucket_bytes, **options
@@ -149,7 +149,7 @@ def _sparse_mean(
     slices: tf.IndexedSlices, factor: tf.Tensor, process_set: hvd.ProcessSet, name: str
 ) -> tf.IndexedSlices:
     values = hvd.allgather(
-        twin.scaled(slices.values, factor), process_set=process_set, name=f"{name}.values"
+        reference.scaled(slices.values, factor), process_set=process_set, name=f"{name}.values"
     )
     indices = hvd.allgather(slices.indices, process_set=process_set, name=f"{name}.rows")
     values = tf.cast(values, slices.values.dtype)

@@ -16,7 +16,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 from horovod.tensorflow import broadcast_object, broadcast_object_fn, rank
 
 from hvd_dbs.balancer import Balancer
-from hvd_dbs.cluster.collective import is_elastic
+from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.elastic import rendezvous
 from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.tensorflow.elastic_state import ElasticState

@@ -14,8 +14,8 @@ from horovod.common.elastic import State
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from numpy.typing import NDArray
 
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm import collective as job
 from hvd_dbs.ops import native
 from hvd_dbs.tensorflow.variables import broadcast_arrays
 

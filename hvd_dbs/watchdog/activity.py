@@ -12,9 +12,9 @@ from types import FrameType
 from hvd_dbs.watchdog.heartbeat import BUILDING, LEFT, REGROUPING, WAITING
 
 _COLLECTIVES = (
-    "/hvd_dbs/cluster/agreement.py",
-    "/hvd_dbs/cluster/collective.py",
-    "/hvd_dbs/cluster/decision.py",
+    "/hvd_dbs/comm/agreement.py",
+    "/hvd_dbs/comm/collective.py",
+    "/hvd_dbs/job/decision.py",
     "/horovod/tensorflow/",
     "/mpi4py/",
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hvd_dbs.cluster.journal import read_journal
+from hvd_dbs.job.journal import read_journal
 from tests.chaos import history
 from tests.chaos.emulated import EmulatedHosts
 from tests.chaos.job import OUTPUT, Cluster, Watch

@@ -28,7 +28,7 @@ def results(output: str) -> tuple[float, float]:
 
 EXCHANGES = """
 import time, horovod.tensorflow as hvd, numpy as np
-from hvd_dbs.cluster.collective import connect
+from hvd_dbs.comm.collective import connect
 hvd.init()
 rank = hvd.rank()
 ours, others = connect("ours"), connect("others")
@@ -49,7 +49,7 @@ print("done", rank)
 
 LATE = """
 import time, hvd_dbs.tensorflow as hvd, numpy as np
-from hvd_dbs.cluster import collective
+from hvd_dbs.comm import collective
 hvd.init()
 ours = collective.connect()
 ours.broadcast(np.zeros(1))

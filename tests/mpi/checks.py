@@ -77,8 +77,8 @@ def _main(names: Sequence[str], report: Path) -> None:
     import horovod.tensorflow as hvd
 
     hvd.init()
-    from hvd_dbs.cluster import agreement
-    from hvd_dbs.cluster import collective as job
+    from hvd_dbs.comm import agreement
+    from hvd_dbs.comm import collective as job
 
     collective = job.connect()
     checks: dict[str, Any] = {}

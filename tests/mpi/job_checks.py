@@ -20,7 +20,7 @@ from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
-from hvd_dbs.cluster import agreement, collective
+from hvd_dbs.comm import agreement, collective
 from hvd_dbs.ops.step_clock import StepTimes
 from tests.mpi.problems import (
     SEED,

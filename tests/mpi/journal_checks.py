@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cluster.agreement import hostnames
-from hvd_dbs.cluster.journal import read_journal
+from hvd_dbs.comm.agreement import hostnames
+from hvd_dbs.job.journal import read_journal
 from tests.mpi.problems import (
     SEED,
     compile_model,

@@ -16,7 +16,7 @@ import pytest
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.balancing.ramps import Ramp
-from hvd_dbs.cluster.agreement import allgather_text
+from hvd_dbs.comm.agreement import allgather_text
 from tests.mpi.problems import (
     SEED,
     compile_model,

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.comm import collective as job
 from tests.mpi.problems import (
     SEED,
     compile_model,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cluster import places
-from hvd_dbs.training.profile_file import read_profile
+from hvd_dbs.job import places
+from hvd_dbs.job.profile_file import read_profile
 from tests.mpi.problems import SEED, compile_model, fit, flat, images, model, sgd
 from tests.mpi.together import captured, on_last_rank, shared
 

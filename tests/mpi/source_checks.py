@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cluster import collective
+from hvd_dbs.comm import collective
 from hvd_dbs.ops import native
 from hvd_dbs.sampling import EpochOrder
 from tests.mpi.problems import (

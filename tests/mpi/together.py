@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.cluster import agreement
+from hvd_dbs.comm import agreement
 from hvd_dbs.sampling import step_batch_sizes
 from tests.mpi.problems import hvd_collective
 

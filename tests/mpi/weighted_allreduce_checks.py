@@ -1,4 +1,4 @@
-"""The native weighted allreduce against its twin and against NumPy. Run on 1, 2 and 3 ranks."""
+"""The native weighted allreduce against the reference implementation and NumPy, on 1 to 3 ranks."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def _random(shape: Sequence[int], dtype: tf.DType, seed: int = 0) -> tf.Tensor:
 
 
 def _both(tensors: list[Any], weight: Any, **options: Any) -> tuple[list[Any], list[Any]]:
-    """What the native library and what the twin makes of it."""
+    """What the native library and what the reference implementation makes of it."""
     assert native.agreed() is not None, native.reason_for_absence()
     ours = weighted_allreduce(tensors, weight, **options)
     os.environ["HVD_DBS_NATIVE"] = "0"
     native.forget_agreement()
     try:
-        twins = weighted_allreduce(tensors, weight, **options)
+        references = weighted_allreduce(tensors, weight, **options)
     finally:
         del os.environ["HVD_DBS_NATIVE"]
         native.forget_agreement()
-    return ours, twins
+    return ours, references
 
 
 def _expected(tensor: tf.Tensor, weight: float) -> np.ndarray:
@@ -66,8 +66,8 @@ def check_all_types_and_shapes_equal_the_twin_and_float64():
         tensors = [_random(shape, dtype, i) for i, shape in enumerate(SHAPES)]
         weight = 3.0 + hvd.rank()
         for total in (None, sum(3 + rank for rank in range(hvd.size()))):
-            ours, twins = _both(tensors, weight, total_weight=total)
-            for tensor, one, other in zip(tensors, ours, twins, strict=True):
+            ours, references = _both(tensors, weight, total_weight=total)
+            for tensor, one, other in zip(tensors, ours, references, strict=True):
                 assert one.dtype == dtype
                 assert one.shape == tensor.shape
                 _assert_near(one, tf.cast(other, tf.float64), dtype)
@@ -81,8 +81,8 @@ def check_weights_zero_tiny_and_huge():
         weight = weights[hvd.rank()] if hvd.size() > 1 else weights[1]
         of_all = weights[: hvd.size()] if hvd.size() > 1 else [weight]
         for total in (None, sum(of_all)):
-            ours, twins = _both(tensors, weight, total_weight=total)
-            for tensor, one, other in zip(tensors, ours, twins, strict=True):
+            ours, references = _both(tensors, weight, total_weight=total)
+            for tensor, one, other in zip(tensors, ours, references, strict=True):
                 expected = _expected(tensor, weight)
                 _assert_near(one, expected, tensor.dtype)
                 _assert_near(other, expected, tensor.dtype)
@@ -101,11 +101,11 @@ def check_nan_of_a_rank_without_weight_does_no_harm():
         for total in (None, 2.0 * max(last, 1)):
             # The value of a tensor is not checked: a negative one counts as 0.
             weight = tf.constant(nothing if has_none else 2.0)
-            ours, twins = _both(tensors, weight, total_weight=total)
-            for one, other in zip(ours, twins, strict=True):
-                dense, of_twin = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
+            ours, references = _both(tensors, weight, total_weight=total)
+            for one, other in zip(ours, references, strict=True):
+                dense, of_reference = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
                 assert np.isfinite(tf.cast(dense, tf.float64).numpy()).all()
-                _assert_near(dense, tf.cast(of_twin, tf.float64), dtype)
+                _assert_near(dense, tf.cast(of_reference, tf.float64), dtype)
             _assert_near(ours[0], expected, dtype)
 
 
@@ -123,13 +123,13 @@ def check_dense_sparse_and_missing_together():
     dense = _random((5, 4), tf.float64, 3)
     tensors = [None, tf.IndexedSlices(values, rows, (5, 4)), dense, None, _random((), tf.float16)]
     weight = 1.5 + hvd.rank()
-    ours, twins = _both(tensors, weight)
+    ours, references = _both(tensors, weight)
     assert ours[0] is None
     assert ours[3] is None
     assert isinstance(ours[1], tf.IndexedSlices)
     as_dense = tf.convert_to_tensor(tensors[1])
     _assert_near(tf.convert_to_tensor(ours[1]), _expected(as_dense, weight), tf.float32)
-    _assert_near(tf.convert_to_tensor(twins[1]), _expected(as_dense, weight), tf.float32)
+    _assert_near(tf.convert_to_tensor(references[1]), _expected(as_dense, weight), tf.float32)
     _assert_near(ours[2], _expected(dense, weight), tf.float64)
     for total in (None, sum(1.5 + rank for rank in range(hvd.size()))):
         (only_sparse,) = weighted_allreduce([tensors[1]], weight, total_weight=total)
@@ -189,8 +189,8 @@ def check_compression():
     weight = 2.0 + hvd.rank()
     for total in (None, sum(2.0 + rank for rank in range(hvd.size()))):
         options = {"compression": hvd.Compression.fp16, "total_weight": total}
-        ours, twins = _both(tensors, weight, **options)
-        for tensor, one, other in zip(tensors, ours, twins, strict=True):
+        ours, references = _both(tensors, weight, **options)
+        for tensor, one, other in zip(tensors, ours, references, strict=True):
             assert one.dtype == tensor.dtype
             # What travels is a half.
             precision = tf.bfloat16 if tensor.dtype == tf.bfloat16 else tf.float16
@@ -304,7 +304,7 @@ def check_whole_and_exact_weights():
         )
 
 
-def check_a_rank_without_the_library_takes_all_to_the_twin():
+def check_a_rank_without_the_library_takes_all_to_the_reference():
     tensor = _random((10,), tf.float32)
     if hvd.rank() == hvd.size() - 1:
         os.environ["HVD_DBS_NATIVE"] = "0"

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from hvd_dbs.cluster.decision import Heard
 from hvd_dbs.comm.links import Link
-from hvd_dbs.training.bottleneck_log import BottleneckLog
+from hvd_dbs.job.bottleneck_log import BottleneckLog
+from hvd_dbs.job.decision import Heard
 
 HOSTS = ("node1", "node2", "node3")
 FAST = [Link("node1", "node2", 250e6, 0.0004), Link("node2", "node3", 250e6, 0.0004)]

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.job.step_shares import StepShares
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.sampling import EpochOrder, SampleCosts
-from hvd_dbs.training.step_shares import StepShares
 
 
 @st.composite

@@ -7,8 +7,8 @@ import socket
 import pytest
 import tensorflow as tf
 
-from hvd_dbs.cluster import device_kind as module
-from hvd_dbs.cluster.device_kind import cpu_name, device_kind, uses_gpu
+from hvd_dbs.host import device_kind as module
+from hvd_dbs.host.device_kind import cpu_name, device_kind, uses_gpu
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_gpu_counts_before_the_processor(monkeypatch):
 def test_a_rank_knows_its_place(monkeypatch):
     import horovod.tensorflow as hvd
 
-    from hvd_dbs.cluster import places
-    from hvd_dbs.cluster.collective import AloneCollective
+    from hvd_dbs.comm.collective import AloneCollective
+    from hvd_dbs.job import places
 
     monkeypatch.setattr(hvd, "local_size", lambda: 2)
     monkeypatch.setattr(places.os, "cpu_count", lambda: 8)

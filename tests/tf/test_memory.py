@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, strategies
-from hvd_dbs.cluster.collective import AloneCollective
+from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.sampling import SampleCosts
-from hvd_dbs.training.loop import TrainingLoop
 
 NUM_SAMPLES = 1_300_000_000
 IN_CALL = 20

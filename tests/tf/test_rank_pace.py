@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing import Measurement
+from hvd_dbs.job.rank_pace import RankPace
 from hvd_dbs.simulator import Scenario
 from hvd_dbs.simulator.cluster import Played
 from hvd_dbs.simulator.communication import StepRule
 from hvd_dbs.simulator.rank_groups import AffineRanks
 from hvd_dbs.simulator.watch import Watch
-from hvd_dbs.training.rank_pace import RankPace
 from tests.tf.given_clock import GivenClock
 
 

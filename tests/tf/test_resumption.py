@@ -8,9 +8,9 @@ import pytest
 
 from hvd_dbs.balancing import Bounds, Controller, Plan, strategies
 from hvd_dbs.balancing.place import Place
-from hvd_dbs.cluster.collective import AssumedCollective
-from hvd_dbs.training.loop import TrainingLoop
-from hvd_dbs.training.resumption import Resumption
+from hvd_dbs.comm.collective import AssumedCollective
+from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.resumption import Resumption
 
 A100, T4 = "NVIDIA A100-SXM4-80GB", "Tesla T4"
 

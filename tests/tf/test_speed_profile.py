@@ -8,10 +8,10 @@ import pytest
 from hvd_dbs.balancing import Bounds, Controller, strategies
 from hvd_dbs.balancing.place import Place
 from hvd_dbs.balancing.speed_points import SpeedPoint
-from hvd_dbs.cluster.collective import AssumedCollective
-from hvd_dbs.cluster.decision import Heard
-from hvd_dbs.training.profile_file import read_profile
-from hvd_dbs.training.speed_profile import SpeedProfile
+from hvd_dbs.comm.collective import AssumedCollective
+from hvd_dbs.job.decision import Heard
+from hvd_dbs.job.profile_file import read_profile
+from hvd_dbs.job.speed_profile import SpeedProfile
 
 PLACES = [Place("a", "fast"), Place("b", "slow")]
 BALANCED, EVEN = (9, 3), (6, 6)
@@ -89,7 +89,7 @@ def test_a_full_disk_ends_nothing(path, monkeypatch, caplog):
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("hvd_dbs.training.speed_profile.write_profile", full)
+    monkeypatch.setattr("hvd_dbs.job.speed_profile.write_profile", full)
     _, profile = new(path)
     profile.begin_training("m", is_new=True)
     for _ in range(2):

@@ -12,17 +12,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_dbs.data import TFRecords, record_index
+from hvd_dbs.data import TFRecords
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
-from hvd_dbs.ops import native, record_twin, records
+from hvd_dbs.data.records import index as record_index
+from hvd_dbs.data.records import reader as records
+from hvd_dbs.data.records import reference_reader
+from hvd_dbs.ops import native
 
 RECORDS = [
     np.random.default_rng(i).bytes(size) for i, size in enumerate([0, 3, 40000, 100, 5, 17000, 1])
 ]
 
 
-@pytest.fixture(params=["native", "twin"])
+@pytest.fixture(params=["native", "reference"])
 def native_mode(request, monkeypatch):
     monkeypatch.setenv("HVD_DBS_NATIVE", "1" if request.param == "native" else "0")
     if request.param == "native" and native.loaded() is None:
@@ -207,8 +210,8 @@ def test_the_twin_is_the_native_library(tmp_path):
         for verify in (False, True):
             found = [scanned(file, verify, mode) for mode in ("1", "0")]
             for name in ("offsets", "damaged", "lost_bytes", "problem"):
-                ours, twins = (getattr(one, name) for one in found)
-                np.testing.assert_array_equal(ours, twins, err_msg=name)
+                ours, references = (getattr(one, name) for one in found)
+                np.testing.assert_array_equal(ours, references, err_msg=name)
 
 
 def scanned(file, verify, mode):
@@ -226,4 +229,4 @@ def test_the_twins_checksums_are_those_of_the_standard():
         (bytes(range(32)), 0x46DD794E),
     ]:
         rotated = (checksum >> 15 | checksum << 17) + 0xA282EAD8
-        assert record_twin.masked_crc32c(data) == rotated & 0xFFFFFFFF
+        assert reference_reader.masked_crc32c(data) == rotated & 0xFFFFFFFF

@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
-from hvd_dbs.cluster import own_time
-from hvd_dbs.cluster.collective import AloneCollective, ThreadedCollective
-from hvd_dbs.cluster.decision import DecisionRound, Heard, Report
+from hvd_dbs.comm.collective import AloneCollective, ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.job import overhead as own_time
+from hvd_dbs.job.decision import DecisionRound, Heard, Report
+from hvd_dbs.job.decision_rounds import DecisionRounds
+from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.rank_pace import Pace, RankPace
 from hvd_dbs.sampling import SampleCosts
-from hvd_dbs.training.decision_rounds import DecisionRounds
-from hvd_dbs.training.loop import TrainingLoop
-from hvd_dbs.training.rank_pace import Pace, RankPace
 from tests.tf.given_clock import GivenClock
 
 

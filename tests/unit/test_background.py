@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from hvd_dbs.cluster.background import BackgroundThread
+from hvd_dbs.comm.background import BackgroundThread
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_what_it_has_used_does_not_live_on_while_it_waits(thread):
 def test_a_process_ends_whatever_it_waits_for():
     code = (
         "import threading\n"
-        "from hvd_dbs.cluster.background import BackgroundThread\n"
+        "from hvd_dbs.comm.background import BackgroundThread\n"
         "BackgroundThread('test').start(threading.Event().wait)\n"
         "print('over')\n"
     )

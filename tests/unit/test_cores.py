@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hvd_dbs import cores
+from hvd_dbs.host import cores
 
 UNLIMITED = {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}
 LIMITED = {"cpu.cfs_quota_us": "250000\n", "cpu.cfs_period_us": "100000\n"}

@@ -8,8 +8,8 @@ from collections import namedtuple
 
 import pytest
 
-from hvd_dbs.cluster import host_load
-from hvd_dbs.cluster.host_load import HostLoad, Load
+from hvd_dbs.host import host_load
+from hvd_dbs.host.host_load import HostLoad, Load
 
 Host = namedtuple("Host", "user system idle iowait guest guest_nice")
 Own = namedtuple("Own", "user system children_user children_system")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_dbs.cluster import introduction
-from hvd_dbs.cluster.collective import AloneCollective
-from hvd_dbs.cluster.introduction import Introduction, introduce, own_addresses
+from hvd_dbs.comm import introduction
+from hvd_dbs.comm.collective import AloneCollective
+from hvd_dbs.comm.introduction import Introduction, introduce, own_addresses
 from hvd_dbs.comm.tcp_info import plain_address
 
 HERE = {"hvd_dbs": "0.2.0", "Interface": "2"}

@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from hvd_dbs.cluster import journal as journal_module
-from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry, read_journal
 from hvd_dbs.comm.links import Link
+from hvd_dbs.job import journal as journal_module
+from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry, read_journal
 
 JOB = JobEntry(("a", "b"), "dbs", 64)
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from hvd_dbs.balancing.speed_points import SpeedPoint
-from hvd_dbs.state_file import read_state, write_state
-from hvd_dbs.training.profile_file import ProfileEntry, check_profile, read_profile, write_profile
+from hvd_dbs.job.profile_file import ProfileEntry, check_profile, read_profile, write_profile
+from hvd_dbs.job.state_file import read_state, write_state
 
 SPEEDS = {"A100": [SpeedPoint(64, 0.1, 3)], "T4": [SpeedPoint(32, 0.3)]}
 

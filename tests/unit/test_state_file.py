@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from hvd_dbs.state_file import read_state, write_state
+from hvd_dbs.job.state_file import read_state, write_state
 
 STATE = {"balancer": {"epoch": 3, "shares": [0.1, 1e-9]}, "weights": "a.weights.h5"}
 

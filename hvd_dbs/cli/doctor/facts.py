@@ -20,8 +20,8 @@ from typing import Any
 import hvd_dbs
 from hvd_dbs import keras_stack
 from hvd_dbs.cli.doctor.launch import Launch
-from hvd_dbs.cluster.device_kind import device_kind
-from hvd_dbs.cores import cpu_quota, num_cores
+from hvd_dbs.host.cores import cpu_quota, num_cores
+from hvd_dbs.host.device_kind import device_kind
 from hvd_dbs.keras_stack import KerasStack
 
 NATIVE = "the native library"

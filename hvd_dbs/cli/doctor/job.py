@@ -14,7 +14,7 @@ import numpy as np
 from hvd_dbs.cli.doctor.facts import Facts
 from hvd_dbs.cli.doctor.finding import Finding, merge
 from hvd_dbs.cli.doctor.job_findings import of_job
-from hvd_dbs.cluster.introduction import Introduction
+from hvd_dbs.comm.introduction import Introduction
 
 _REBUILD = "install Horovod and mpi4py for the MPI of the mpirun in use, as scripts/setup.sh does"
 
@@ -41,8 +41,8 @@ class Job:
         """Hosts and versions of all ranks, by rank, whatever their versions of hvd_dbs are."""
         import tensorflow as tf
 
-        from hvd_dbs.cluster import introduction
-        from hvd_dbs.cluster.collective import HorovodCollective
+        from hvd_dbs.comm import introduction
+        from hvd_dbs.comm.collective import HorovodCollective
 
         with tf.device("CPU"):
             return introduction.gather(HorovodCollective("doctor"), facts.versions)
@@ -92,7 +92,7 @@ class Job:
     def _sum_with_mpi4py(self) -> None:
         from mpi4py import MPI
 
-        from hvd_dbs.cluster.collective import MpiCollective
+        from hvd_dbs.comm.collective import MpiCollective
 
         # Any other call to an MPI that is not Horovod's would end the process.
         _require("whether its MPI is the one that Horovod started", MPI.Is_initialized(), True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hvd_dbs.cli.doctor.facts import NATIVE, NATIVE_INTERFACE, Facts
 from hvd_dbs.cli.doctor.finding import Finding, Level, merge
 from hvd_dbs.cli.doctor.findings import of_rank
-from hvd_dbs.cluster.introduction import Introduction, differences
+from hvd_dbs.comm.introduction import Introduction, differences
 from hvd_dbs.rank_names import name_ranks
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hvd_dbs.cli.verify.model_findings import Comparison, Difference, MetricDifference
 from hvd_dbs.cli.verify.model_training import ModelTraining, Weights
-from hvd_dbs.cluster.agreement import allgather_text
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm.agreement import allgather_text
+from hvd_dbs.comm.collective import Collective
 
 _Metrics = Mapping[str, Sequence[float]]
 

@@ -20,8 +20,8 @@ from hvd_dbs.cli.verify.findings import (
 )
 from hvd_dbs.cli.verify.problem import Step, VerifyProblem
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster.agreement import allgather_text, raise_together
+from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.agreement import allgather_text, raise_together
 
 if TYPE_CHECKING:
     from hvd_dbs.cli.verify.training import Training

@@ -39,8 +39,8 @@ from hvd_dbs.cli.verify.user_model import (
     take,
 )
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.cluster.agreement import allgather_text
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm.agreement import allgather_text
+from hvd_dbs.comm.collective import Collective
 from hvd_dbs.rank_names import name_ranks
 
 _T = TypeVar("_T")

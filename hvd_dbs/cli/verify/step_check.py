@@ -22,7 +22,7 @@ from hvd_dbs.cli.verify.probe import (
     look_balanced,
 )
 from hvd_dbs.cli.verify.user_model import UserModel, build, optimizers_of, take
-from hvd_dbs.cluster.collective import Collective
+from hvd_dbs.comm.collective import Collective
 from hvd_dbs.tensorflow import Sum, allreduce
 
 _TOLERANCE = 1e-3

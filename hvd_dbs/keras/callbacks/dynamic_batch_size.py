@@ -9,12 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster import collective as job
-from hvd_dbs.cluster.step_file import StepFile
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm import collective as job
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
+from hvd_dbs.job.step_file import StepFile
 from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
 from hvd_dbs.keras.callback_order import require_averages, steering
 from hvd_dbs.keras.global_batch import train_on_global_batches

@@ -8,7 +8,7 @@ import keras
 
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.balancing.ramps import RAMP_ITERATIONS, RULES
-from hvd_dbs.cluster import agreement
+from hvd_dbs.comm import agreement
 
 
 class DynamicLearningRateCallback(keras.callbacks.Callback):

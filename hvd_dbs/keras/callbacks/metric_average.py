@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from hvd_dbs.balancer import Balancer, require_balancer
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm import collective as job
 from hvd_dbs.keras.metric_sums import (
     MetricValues,
     metric_values,

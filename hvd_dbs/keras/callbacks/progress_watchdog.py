@@ -11,8 +11,8 @@ import horovod.tensorflow as hvd
 import keras
 
 from hvd_dbs.balancer import Balancer, require_balancer
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster.collective import is_elastic
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.watchdog.activity import Activity
 from hvd_dbs.watchdog.computing import ComputingTime
 from hvd_dbs.watchdog.contacts import Contact, Endpoint, host_addresses

@@ -16,13 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer
-from hvd_dbs.cluster import agreement
-from hvd_dbs.cluster import collective as job
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm import collective as job
+from hvd_dbs.job.state_file import read_state, write_state
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.keras.model_build import build_for_fit, build_optimizer, is_built
 from hvd_dbs.keras.model_optimizers import training_variables
 from hvd_dbs.keras.random_streams import seed_generators, split_random_seeds
-from hvd_dbs.state_file import read_state, write_state
 from hvd_dbs.tensorflow.variables import broadcast_variables
 
 _LOGGER = logging.getLogger(__name__)

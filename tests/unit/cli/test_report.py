@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from hvd_dbs.cli.main import main
-from hvd_dbs.cluster.journal import JobEntry, Journal, RoundEntry
 from hvd_dbs.comm.links import Link
+from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry
 
 PER_SAMPLE = (0.001, 0.003)
 """Seconds of a sample on two ranks."""

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from hvd_dbs.comm.bottleneck import Bottleneck
 from hvd_dbs.comm.links import Link
+from hvd_dbs.job.bottleneck import Bottleneck
 
 SLOW = Link("node1", "node3", 12e6, 0.02)
 LINKS = [

@@ -1,0 +1,1 @@
+"""`hvd-dbs report`: what a journal shows."""

@@ -1,0 +1,1 @@
+"""`hvd-dbs simulate`: strategies on modelled clusters."""

@@ -1,0 +1,75 @@
+"""`hvd-dbs simulate`: strategies on modelled clusters, against the best plan there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hvd_dbs.cli.input_error import InputError, input_errors
+from hvd_dbs.cli.simulate.curves import run as run_curves
+from hvd_dbs.cli.simulate.prediction import run as run_prediction
+from hvd_dbs.cli.simulate.request import Request
+from hvd_dbs.cli.simulate.scenario import run as run_scenario
+from hvd_dbs.cli.simulate.suite import run as run_suite
+from hvd_dbs.cli.standard_output import say
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("simulate")
+@click.argument("scenario", type=_FILE, required=False)
+@click.option("--suite", is_flag=True, help="All scenario classes and presets, in one table.")
+@click.option("--prediction", is_flag=True, help="Forecasts of the next step under contention.")
+@click.option("--curves", type=_FILE, help="Measured curves: device,batch_size,milliseconds.")
+@click.option(
+    "--strategy", "names", multiple=True, help='Preset; may be repeated; "all": each of them.'
+)
+@click.option("--every", help='Steps a decision, "epoch" or "automatic"; else the preset\'s own.')
+@click.option("--seed", type=click.IntRange(min=0), help="Instead of the scenario's own.")
+@click.option(
+    "--global-batch-size", type=click.IntRange(min=1), help="For --curves without a scenario."
+)
+@click.option("--ranks", help="Sizes for --suite, such as 4,64,1024.  [default: 4,64,1024,16384]")
+@click.option("--classes", help="Scenario classes for --suite, such as drift,pauses.")
+@click.option(
+    "--seeds",
+    "num_seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Seeds of each case of --suite, whose mean is shown.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Processes for --suite.")
+@click.option("--json", "json_path", type=_NEW_FILE, help="Write the figures to this file.")
+@click.option("--picture", "picture_path", type=_NEW_FILE, help="Draw the runs (.png, .svg, .pdf).")
+def command(suite: bool, prediction: bool, **given: object) -> None:
+    """Runs strategies on a modelled cluster and compares them with the best plan there is.
+
+    SCENARIO is a TOML file (docs/simulator.md). Without one, --curves FILE makes a cluster of
+    the file's devices, and --suite runs the built-in scenarios; --suite --curves FILE runs
+    every combination of the file's devices.
+
+    Exit codes: 0; 2 for wrong input; 1 if standard output cannot be written.
+    """
+    with input_errors():
+        request = Request.of(**given)
+        if suite + prediction + (request.scenario is not None) > 1:
+            raise InputError("SCENARIO, --suite and --prediction exclude each other. Give one.")
+        if request.picture_path is not None and (suite or prediction):
+            raise InputError(
+                "--picture draws the runs of a scenario. Leave out --suite and --prediction."
+            )
+        if (request.sizes or request.classes) and not (suite and request.curves is None):
+            raise InputError("--ranks and --classes choose scenarios of --suite.")
+        if suite and request.curves is not None:
+            text = run_curves(request, request.curves)
+        elif suite:
+            text = run_suite(request)
+        elif prediction:
+            text = run_prediction(request)
+        elif request.scenario is not None or request.curves is not None:
+            text = run_scenario(request)
+        else:
+            raise InputError("nothing to simulate. Give a SCENARIO, --curves FILE or --suite.")
+    say(text)

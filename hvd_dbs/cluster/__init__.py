@@ -1,1 +1,0 @@
-"""The running job: who is in it and how its ranks talk."""

@@ -1,0 +1,1 @@
+"""TFRecord files: index, native reader and its reference implementation."""

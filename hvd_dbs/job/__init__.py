@@ -1,0 +1,1 @@
+"""A running job: its loop, rounds of decisions, journal and position."""

@@ -1,0 +1,58 @@
+"""Logs what holds a job back, once and when it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from hvd_dbs.comm.links import Link
+from hvd_dbs.job.bottleneck import Bottleneck
+from hvd_dbs.job.decision import Heard
+
+_LOGGER = logging.getLogger(__name__)
+
+_ROUNDS = 3
+"""Rounds that have to show the same before it is logged."""
+
+
+class BottleneckLog:
+    """Follows the rounds of a job on rank 0."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """The job has other ranks: what was measured is of no use any more."""
+        self._rounds: deque[tuple[float, float]] = deque(maxlen=_ROUNDS)
+        self._kinds: deque[tuple[object, ...]] = deque(maxlen=_ROUNDS)
+        self._logged: tuple[object, ...] = ("none", None)
+
+    def note(self, heard: Heard, hosts: Sequence[str], links: Sequence[Link]) -> None:
+        """A round is over.
+
+        Args:
+            heard: What its ranks have measured.
+            hosts: Of the ranks, by rank.
+            links: What is known of the links between them.
+        """
+        busy_seconds = heard.busy_seconds[np.isfinite(heard.busy_seconds)]
+        if not busy_seconds.size or not np.isfinite(heard.step_seconds):
+            return
+        waiting = float(np.mean(busy_seconds.max() - busy_seconds))
+        parts = np.array([heard.communication_seconds, waiting]) / heard.step_seconds
+        self._rounds.append((max(float(parts[0]), 0.0), float(parts[1])))
+        communication, waiting = np.median(np.array(self._rounds), axis=0).tolist()
+        found = Bottleneck.of(communication, waiting, len(set(hosts)), links)
+        if found is None:
+            return
+        link = found.slowest if found.names_a_link else None
+        # Of the links of a slow host now one is the slowest, now another.
+        named = found.slow_host or (link and frozenset((link.source, link.target)))
+        self._kinds.append((found.kind, named))
+        is_settled = len(self._kinds) == _ROUNDS and len(set(self._kinds)) == 1
+        if is_settled and self._kinds[-1] != self._logged:
+            self._logged = self._kinds[-1]
+            _LOGGER.info("%s", found.text)

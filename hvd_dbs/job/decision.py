@@ -1,0 +1,178 @@
+"""Decisions of a running job: every rank measures, rank 0 decides, every rank knows."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
+from hvd_dbs.balancing.steps_ahead import LEAST
+from hvd_dbs.comm.collective import Collective
+from hvd_dbs.comm.links import ROW_SIZE as LINKS_SIZE
+
+_LEAST_COST = 1e-5
+_OWN_SIZE = 6
+_ROW_SIZE = _OWN_SIZE + LINKS_SIZE
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank has to tell the others in a round.
+
+    Attributes:
+        measurement: What it measured, one row.
+        cost_seconds: What a round costs it.
+        steps_ahead: By how many steps its data pipeline has to be ahead.
+        step_seconds: What a whole step took, waiting for the others included.
+        links: Its links to other hosts, as `LinkMeter.row` gives them.
+    """
+
+    measurement: Measurement
+    cost_seconds: float = 0.0
+    steps_ahead: int = LEAST
+    step_seconds: float = math.nan
+    links: NDArray[np.float64] = field(default_factory=lambda: np.full(LINKS_SIZE, np.nan))
+
+    @property
+    def row(self) -> NDArray[np.float64]:
+        """What all strategies have in common, shape `[12]`."""
+        seen = self.measurement
+        columns = (seen.batch_sizes[0], seen.busy_seconds[0], seen.cpu_load[0], self.step_seconds)
+        return np.array([*columns, self.cost_seconds, self.steps_ahead, *self.links])
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What rank 0 has heard in a round; NaN: unknown.
+
+    Attributes:
+        batch_sizes: Local batch sizes that were measured, shape `[size]`.
+        busy_seconds: Of each rank in a step, shape `[size]`.
+        cpu_load: Use of each rank's processors by others, 0 to 1, shape `[size]`.
+        step_seconds: A whole step, as the busiest rank has seen it.
+        links: Of each rank to other hosts, as `LinkMeter.row` gives them, shape `[size, 6]`.
+    """
+
+    batch_sizes: NDArray[np.float64]
+    busy_seconds: NDArray[np.float64]
+    cpu_load: NDArray[np.float64]
+    step_seconds: float
+    links: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, LINKS_SIZE)))
+
+    @property
+    def communication_seconds(self) -> float:
+        """What a step takes beyond the longest busy time; NaN: unknown."""
+        busy_seconds = self.busy_seconds[np.isfinite(self.busy_seconds)]
+        return self.step_seconds - float(busy_seconds.max()) if busy_seconds.size else math.nan
+
+    @classmethod
+    def of(cls, columns: NDArray[np.float64], links: NDArray[np.float64] | None = None) -> Heard:
+        """From the first columns of all ranks' rows, shape `[4, size]`, and the last ones."""
+        batch_sizes, busy_seconds, cpu_load, step_seconds = columns
+        # Who has news tells of other steps than the rest; what it tells belongs together.
+        busiest = np.argmax(np.where(np.isfinite(busy_seconds), busy_seconds, -np.inf))
+        step = float(step_seconds[busiest])
+        if links is None:
+            return cls(batch_sizes, busy_seconds, cpu_load, step)
+        return cls(batch_sizes, busy_seconds, cpu_load, step, links)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What a round has come to, on all ranks.
+
+    Attributes:
+        before: The plan that was in force for the one who decided.
+        decision: Rank 0's decision; its reason is known there alone.
+        steps_to_next: Steps until the next decision; None where an epoch's end brings it.
+        steps_ahead: By how many steps all data pipelines are ahead from now on.
+        heard: What the decision was made from; on rank 0 alone.
+    """
+
+    before: Plan
+    decision: Decision
+    steps_to_next: int | None
+    steps_ahead: int
+    heard: Heard | None = None
+
+
+class DecisionRound:
+    """One allgather of floats and one broadcast of integers, beside the training.
+
+    Paces are measured, time models learn, ranks exchange and rank 0 decides in the collective's
+    thread, so that nobody waits for them who calls `finish` a step of training later.
+
+    Args:
+        collective: The job.
+        controller: This rank's controller; nobody else makes it learn or decide before `finish`.
+        report: Tells what this rank has to say; called once, in the collective's thread.
+
+    Attributes:
+        seconds_beside: Processor time that it took beside the training's thread; known at its end.
+    """
+
+    def __init__(
+        self,
+        collective: Collective,
+        controller: Controller,
+        report: Callable[[], Report],
+    ) -> None:
+        self.seconds_beside = 0.0
+        self._begun_in = threading.get_ident()
+        self._controller = controller
+        self._before = controller.plan
+        self._decision: Decision | None = None
+        self._heard: Heard | None = None
+        self._failure: RuntimeError | None = None
+        self._answer = collective.start(partial(self._exchange, report))
+
+    def finish(self) -> Agreed:
+        """Every rank takes over the plan.
+
+        Raises:
+            RuntimeError: On all ranks, if the strategy broke an invariant.
+        """
+        status, steps_to_next, steps_ahead, *batch_sizes = self._answer.result().tolist()
+        if status:
+            raise self._failure or RuntimeError(
+                "the strategy broke an invariant; rank 0 says which."
+            )
+        due = steps_to_next or None
+        if self._decision is not None:
+            return Agreed(self._before, self._decision, due, steps_ahead, self._heard)
+        plan = Plan(tuple(batch_sizes))
+        self._controller.adopt(plan, due)
+        decision = Decision(plan, plan != self._before, reason="decided by rank 0")
+        return Agreed(self._before, decision, due, steps_ahead)
+
+    def _exchange(self, report: Callable[[], Report], collective: Collective) -> NDArray[np.int64]:
+        """Status, steps to the next decision (0: not said), steps ahead, local batch sizes."""
+        start = time.thread_time()
+        mine = report()
+        record = self._controller.observe(mine.measurement)[0]
+        records = collective.allgather(np.concatenate([record, mine.row]))
+        answer = np.zeros(3 + collective.size, dtype=np.int64)
+        if collective.rank == 0:
+            try:
+                records, rows = records[:, :-_ROW_SIZE], records[:, -_ROW_SIZE:]
+                self._heard = Heard.of(rows[:, :4].T, rows[:, _OWN_SIZE:])
+                cost_seconds, steps_ahead = rows[:, 4:_OWN_SIZE].max(axis=0)
+                self._controller.note_communication(self._heard.communication_seconds)
+                self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
+                decision = self._controller.decide(records)
+                answer[1:3] = decision.steps_to_next or 0, steps_ahead
+                answer[3:] = decision.plan.batch_sizes
+                self._decision = decision
+            except RuntimeError as error:
+                answer[0], self._failure = 1, error
+        answer = collective.broadcast(answer)
+        if threading.get_ident() != self._begun_in:
+            self.seconds_beside = time.thread_time() - start
+        return answer

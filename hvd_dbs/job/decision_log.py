@@ -1,0 +1,125 @@
+"""Logs each change of plan and what holds the job back, and writes the journal."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from hvd_dbs.balancing import Controller
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm.collective import Collective
+from hvd_dbs.comm.links import links_of
+from hvd_dbs.job.bottleneck_log import BottleneckLog
+from hvd_dbs.job.decision import Agreed
+from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def open_journal(collective: Collective, path: str | os.PathLike[str] | None) -> Journal | None:
+    """The journal at a path, which rank 0 must be able to write to. Collective.
+
+    Args:
+        collective: The job.
+        path: The file; None, on all ranks: there is no journal.
+
+    Raises:
+        ValueError: On all ranks, if rank 0 cannot write to it, or it holds something else.
+        TypeError: On all ranks, if it is no path on one of them.
+    """
+    if path is None:
+        return None
+    error: Exception | None = None
+    try:
+        journal = Journal(path)
+        if collective.rank == 0:
+            journal.check()
+    except (TypeError, ValueError) as caught:
+        error = caught
+    agreement.raise_together(collective, error)
+    return journal
+
+
+class DecisionLog:
+    """Rank 0 tells what it has decided; the others are silent.
+
+    Args:
+        collective: The job.
+        controller: Knows strategy and global batch size.
+        hosts: Where each rank runs, by rank.
+        journal: Where every round is written; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        collective: Collective,
+        controller: Controller,
+        hosts: Sequence[str] = (),
+        journal: Journal | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._collective, self._controller, self._journal = collective, controller, journal
+        self._job: JobEntry | None = None
+        self._warnings: set[str] = set()
+        self._bottleneck = BottleneckLog()
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether every round is kept, also of a strategy that decides nothing."""
+        return self._journal is not None
+
+    def change_ranks(self, hosts: Sequence[str]) -> None:
+        """The job has other ranks, on these hosts; who was rank 0 before may be so again."""
+        self._hosts, self._job = hosts, None
+        self._bottleneck.restart()
+
+    def begin(self) -> None:
+        """Rounds of these ranks with this global batch size follow."""
+        if self._journal is None or self._collective.rank != 0:
+            return
+        controller = self._controller
+        job = JobEntry(tuple(self._hosts), controller.strategy.name, controller.global_batch_size)
+        if job != self._job:
+            self._job = job
+            self._journal.write(job)
+
+    def tell(self, agreed: Agreed, epoch: int, step: int) -> None:
+        """What a round has come to behind so many steps of an epoch."""
+        if self._collective.rank != 0:
+            return
+        before, decision = agreed.before, agreed.decision
+        where = f"epoch {epoch}, step {step}"
+        if decision.changed:
+            _LOGGER.info("%s: %s -> %s: %s", where, before, decision.plan, decision.reason)
+        elif decision.warning and decision.reason not in self._warnings:
+            self._warnings.add(decision.reason)
+            _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
+        heard = agreed.heard
+        if heard is None:
+            return
+        links = links_of(heard.links, self._hosts) if self._hosts else ()
+        self._bottleneck.note(heard, self._hosts, links)
+        if self._journal is None:
+            return
+        self.begin()
+        self._journal.write(
+            RoundEntry(
+                epoch=epoch,
+                step=step,
+                batch_sizes=tuple(heard.batch_sizes.astype(int).tolist()),
+                busy_seconds=tuple(heard.busy_seconds.tolist()),
+                cpu_load=tuple(heard.cpu_load.tolist()),
+                step_seconds=heard.step_seconds,
+                plan_before=before.batch_sizes,
+                plan=decision.plan.batch_sizes,
+                reason=decision.reason,
+                predicted_seconds=decision.predicted_seconds,
+                links=links,
+            )
+        )
+
+    def flush(self) -> None:
+        """A training is over: what was told is to be found now."""
+        if self._journal is not None:
+            self._journal.flush()

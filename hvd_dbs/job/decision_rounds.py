@@ -1,0 +1,177 @@
+"""When the ranks of a running job decide, and what each of them tells the others then."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from hvd_dbs.balancing import Controller, Measurement
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
+from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
+from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
+from hvd_dbs.comm.collective import Collective
+from hvd_dbs.comm.links import LinkMeter
+from hvd_dbs.host.host_load import HostLoad
+from hvd_dbs.job.decision import Agreed, DecisionRound, Report
+from hvd_dbs.job.rank_pace import RankPace, RoundSteps
+from hvd_dbs.ops.step_clock import StepClock
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class DecisionRounds:
+    """The round under way, and when the next one is due.
+
+    A round is begun behind one step and finished behind the next, so that nobody waits for it.
+    Where the cadence is automatic, ranks tell each other with their gradients whether
+    their pace is far from what the last round said; if one's is, a round begins behind that step.
+    Every rank makes the same calls in the same order.
+
+    Args:
+        collective: The job.
+        controller: This rank's controller.
+        clock: This rank's clock.
+        always: Whether epochs end with a round even where nothing is decided, to hear of all ranks.
+        links: Measures this rank's links to other hosts.
+
+    Attributes:
+        steps_ahead: Steps behind the one under way whose plans are final, so that the data pipeline
+            can prepare them; the same on all ranks.
+    """
+
+    def __init__(
+        self,
+        collective: Collective,
+        controller: Controller,
+        clock: StepClock,
+        always: bool = False,
+        links: LinkMeter | None = None,
+    ) -> None:
+        self.steps_ahead = LEAST
+        self.pace = RankPace(clock)
+        self._collective, self._controller, self._always = collective, controller, always
+        self._host_load = HostLoad()
+        self._links = links or LinkMeter()
+        self._under_way: DecisionRound | None = None
+        self._steps_in_round = 0
+        self._steps_to_next = 1
+        self._is_news = False
+        self._needed = StepsAhead()
+
+    @property
+    def are_within_epochs(self) -> bool:
+        """Whether decisions fall between steps, not only between epochs."""
+        return self._controller.steps_to_next is not None
+
+    @property
+    def are_between_epochs(self) -> bool:
+        """Whether decisions fall at the end of each epoch."""
+        every = self._controller.strategy.every
+        return every == "epoch" or (self._always and every is None)
+
+    @property
+    def leaves_cadence(self) -> bool:
+        """Whether the strategy leaves it to the job when the next round is due, and heeds news."""
+        return self._controller.strategy.every == "automatic"
+
+    @property
+    def are_under_way(self) -> bool:
+        """Whether an exchange has not ended yet; the same answer on all ranks."""
+        return self._under_way is not None
+
+    def begin_training(self) -> None:
+        """A `fit` begins."""
+        self.steps_ahead = LEAST  # New ranks have not said yet what they need.
+        self._steps_in_round = 0
+        self._steps_to_next = self._controller.steps_to_next or 1
+        if self.leaves_cadence:  # Who knows what has happened since the last fit?
+            self._steps_to_next = min(self._steps_to_next, FIRST_ROUND_STEPS)
+        if self.are_within_epochs:
+            self.pace.restart()
+        if self._controller.strategy.model is not None or self._always:
+            self._host_load.start()
+
+    def end_training(self) -> None:
+        """A `fit` is over."""
+        self._host_load.stop()
+
+    def end_steps(self, num_steps: int, num_measured: int, batch_size: int) -> Agreed | None:
+        """Some steps are over; whatever is due goes one step further. Collective at times.
+
+        Args:
+            num_steps: Steps since the last call.
+            num_measured: Those of them that say something about a rank's pace.
+            batch_size: This rank's in the last of them.
+
+        Returns:
+            What a round has come to that ends here.
+        """
+        self._steps_in_round += num_measured
+        with self.pace.own_time.counted():
+            agreed = self.finish()
+            is_news = self.leaves_cadence and self.pace.clock.take_heard()
+            if is_news or self._steps_in_round >= self._steps_to_next:
+                self._under_way = self._start(batch_size, is_news)
+            elif self._is_watching:
+                self.pace.look(num_steps)
+        return agreed
+
+    def decide(self, batch_size: int) -> Agreed:
+        """A whole round at once, at the end of an epoch. Collective."""
+        return self._start(batch_size).finish()
+
+    def finish(self) -> Agreed | None:
+        """Waits for what is under way, on all ranks, and tells what a round has come to."""
+        if self._under_way is None:
+            return None
+        under_way, self._under_way = self._under_way, None
+        agreed = under_way.finish()
+        self.pace.own_time.count_beside(under_way.seconds_beside)
+        self._steps_to_next = agreed.steps_to_next or 1
+        if agreed.steps_ahead != self.steps_ahead and self._collective.rank == 0:
+            _LOGGER.info(
+                "data are prepared %d steps ahead instead of %d",
+                agreed.steps_ahead,
+                self.steps_ahead,
+            )
+        self.steps_ahead = agreed.steps_ahead
+        if self._is_news and self.leaves_cadence and not agreed.decision.changed:
+            # A pause, or what needs to be seen twice to be believed.
+            self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
+        return agreed
+
+    def abandon(self) -> None:
+        """Forgets what is under way, with ranks that are no more."""
+        self._under_way, self._is_news = None, False
+
+    @property
+    def _is_watching(self) -> bool:
+        first = watched_from(self._collective.size, self._steps_to_next)
+        return self.leaves_cadence and first is not None and self._steps_in_round >= first
+
+    def _start(self, batch_size: int, is_news: bool = False) -> DecisionRound:
+        self.pace.own_time.begin_round()
+        self._steps_in_round = 0
+        self._is_news = is_news
+        report = partial(self._report, self.pace.take(), batch_size, self.steps_ahead)
+        return DecisionRound(self._collective, self._controller, report)
+
+    def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:
+        waited, whole = steps.data_seconds, steps.whole_seconds
+        self._needed = self._needed.after(waited, whole, steps_ahead)
+        pace = self.pace.measure(steps, batch_size)
+        load = self._host_load.latest()
+        measurement = Measurement.of(
+            [batch_size],
+            [pace.busy_seconds],
+            num_steps=[pace.num_steps],
+            cpu_load=[load.cpu],
+            memory_load=[load.memory],
+        )
+        return Report(
+            measurement,
+            self.pace.own_time.round_seconds,
+            self._needed.wanted,
+            pace.step_seconds,
+            self._links.row(),
+        )

@@ -1,0 +1,178 @@
+"""What the steps of this rank took since the last round of decision, and whether that is news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.curves import ELASTICITY
+from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
+from hvd_dbs.job.overhead import OwnTime
+from hvd_dbs.ops.step_clock import StepClock, StepTimes
+
+_NEAR = 0.25
+"""Steps whose work differs by more than this from a batch size say little about it."""
+
+
+@dataclass(frozen=True)
+class RoundSteps:
+    """The steps of a round.
+
+    Attributes:
+        times: What the clock saw of them, in the order in which it was read.
+        no_pace: Of the first ones, which do not say what the rank's pace is now; shape `[k]`.
+        has_news: Whether the last ones are far from what the round before has said.
+    """
+
+    times: tuple[StepTimes, ...]
+    no_pace: NDArray[np.bool_]
+    has_news: bool
+
+    @property
+    def busy_seconds(self) -> NDArray[np.float64]:
+        """NaN where a step does not count, shape `[steps]`."""
+        seconds = self._all("busy_seconds")
+        seconds[: len(self.no_pace)][self.no_pace] = np.nan
+        return seconds
+
+    @property
+    def num_samples(self) -> NDArray[np.float64]:
+        """Samples, or what they cost in samples of mean cost, shape `[steps]`."""
+        return self._all("num_samples")
+
+    @property
+    def data_seconds(self) -> NDArray[np.float64]:
+        """Part of each step in which it waited for its data, NaN where unknown, `[steps]`."""
+        return self._all("data_seconds")
+
+    @property
+    def whole_seconds(self) -> NDArray[np.float64]:
+        """Seconds of each step, busy and waiting, NaN where unknown, `[steps]`."""
+        return self._all("busy_seconds") + self._all("wait_seconds")
+
+    def _all(self, name: str) -> NDArray[np.float64]:
+        return np.concatenate([np.zeros(0), *(getattr(times, name) for times in self.times)])
+
+
+class Pace(NamedTuple):
+    """What steps of a rank have taken; NaN: unknown.
+
+    Attributes:
+        busy_seconds: Own work in a step.
+        num_steps: Of how many steps.
+        step_seconds: These steps as a whole, waiting for the others included.
+    """
+
+    busy_seconds: float
+    num_steps: int
+    step_seconds: float
+
+
+class RankPace:
+    """Reads the clock.
+
+    What steps say of the rank's pace is found out beside the training, by one thread at a time.
+    Whether they are news is looked for between the steps, while no round is under way.
+
+    Args:
+        clock: This rank's.
+
+    Attributes:
+        is_cut_by_cost: Whether windows are cut by cost, so that a plan's batch size is only about
+            what a step costs.
+    """
+
+    def __init__(self, clock: StepClock) -> None:
+        self.clock = clock
+        self.own_time = OwnTime(clock.exclude)
+        self.is_cut_by_cost = False
+        self._usual = UsualPace.unknown(1)
+        self._band = self._usual, np.nan, np.nan, np.nan
+        self._drained: tuple[StepTimes, ...] = ()
+        self._no_pace = np.zeros(0, dtype=np.bool_)
+        self._has_news = False
+
+    def restart(self) -> None:
+        """Forgets the steps that were run so far, but not what is usual."""
+        self.take()
+        self.clock.take_heard()
+        self.own_time.restart()
+
+    def look(self, num_steps: int) -> None:
+        """Tells the other ranks, from the next step on, if this rank has news.
+
+        If so, the next round hears of the far steps alone, and of those still to come: the mean
+        with the steps before is nobody's pace.
+
+        Args:
+            num_steps: Steps since the last call.
+        """
+        if self._has_news or not self.clock.is_heard:
+            return
+        newest = self.clock.peek(STEPS_WATCHED)
+        if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest[-num_steps:]):
+            return
+        busy_seconds, work = np.array(newest).T[:, :, np.newaxis]
+        news = self._usual.news(busy_seconds, work)[:, 0]
+        if news.any():
+            before = self.clock.drain()
+            self._drained = (before,)
+            self._no_pace = np.ones(len(before.num_samples), dtype=np.bool_)
+            self._no_pace[-len(news) :] = ~news
+            self._has_news = True
+            self.clock.tell(True)
+
+    def take(self) -> RoundSteps:
+        """The steps that nobody has taken yet."""
+        times = *self._drained, self.clock.drain()
+        steps = RoundSteps(times, self._no_pace, self._has_news)
+        if steps.has_news:
+            self.clock.tell(False)
+        self._drained, self._no_pace, self._has_news = (), np.zeros(0, dtype=np.bool_), False
+        return steps
+
+    def measure(self, steps: RoundSteps, batch_size: int) -> Pace:
+        """What a step at a batch size has taken since the last round.
+
+        Where windows are cut by cost, those that steps of about that work would have taken at it.
+
+        Args:
+            steps: Those taken since the last call.
+            batch_size: This rank's in the last of them.
+        """
+        busy_seconds, work = steps.busy_seconds, steps.num_samples
+        chosen = self._chosen(busy_seconds, work, batch_size)
+        # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
+        # cost, no two steps have the same one.
+        is_new = np.isnan(busy_seconds[:1]).any() or not (self.is_cut_by_cost or chosen.all())
+        warmup = 2 if is_new and not steps.has_news else 0
+        counts = chosen & np.isfinite(busy_seconds)
+        whole_seconds = np.where(counts, steps.whole_seconds, np.nan)[chosen]
+        busy_seconds = busy_seconds[chosen] * (batch_size / work[chosen]) ** ELASTICITY
+        seconds = typical_seconds(busy_seconds, warmup)
+        self._usual = self._usual.after(
+            np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
+        )
+        return Pace(seconds, int(counts.sum()), typical_seconds(whole_seconds, warmup))
+
+    def _is_far(self, busy_seconds: float, work: float) -> bool:
+        """Whether a step is far from what is usual."""
+        if self._band[0] is not self._usual or self._band[1] != work:
+            low, high = self._usual.band(np.array([work]))
+            self._band = self._usual, work, float(low[0]), float(high[0])
+        return busy_seconds < self._band[2] or busy_seconds > self._band[3]
+
+    def _chosen(
+        self, busy_seconds: NDArray[np.float64], work: NDArray[np.float64], batch_size: int
+    ) -> NDArray[np.bool_]:
+        """Which steps were run at a batch size."""
+        if not self.is_cut_by_cost:
+            return np.asarray(work == batch_size)
+        work = np.where(np.isfinite(busy_seconds), work, 0.0)
+        with np.errstate(divide="ignore"):
+            near = np.abs(np.log(work / batch_size)) < _NEAR
+        return np.asarray(near if near.any() else work > 0)

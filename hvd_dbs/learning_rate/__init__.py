@@ -1,0 +1,1 @@
+"""The learning rate of a job whose global batch size changes."""
