@@ -85,7 +85,7 @@ class Rank:
         self.settled = steps_done + self.num_ahead
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(jobs())
 def test_every_sample_once_in_the_same_global_batches(job):
     costs, plans, gaps, depths, ahead = job

@@ -75,7 +75,7 @@ def test_samples_come_in_the_order_asked_for(num_threads):
     assert bool(in_pool) == (num_threads != 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_rows_of_a_py_dataset_are_samples(data):
     n = data.draw(st.integers(1, 30))

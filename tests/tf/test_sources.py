@@ -80,7 +80,7 @@ def plans(draw):
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(plans(), st.integers(1, 90), st.none() | st.integers(0, 99), st.booleans())
 def test_training(kind, some, num_samples, seed, by_cost):
     total = sum(some[0])
@@ -116,7 +116,7 @@ def test_training(kind, some, num_samples, seed, by_cost):
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(plans(), st.integers(1, 90))
 def test_evaluation(kind, some, num_samples):
     source = SOURCES[kind](num_samples, sum(some[0]))

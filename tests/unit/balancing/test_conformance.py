@@ -89,7 +89,7 @@ class TestModel:
         one, other = (model.curves(model.record(s)).seconds(b) for s in (state, scaled))
         np.testing.assert_allclose(other, 4.0 * one, rtol=1e-6)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(data=st.data())
     def test_absurd_measurements_do_no_harm(self, name, data):
         model, state = self.fold(name, self.measured([20, 30, 40], num_rounds=18), 3)
@@ -162,7 +162,7 @@ class TestPreset:
         assert other.plan == controller.plan and other.steps_to_next == controller.steps_to_next
         assert self.run(other, range(25, 40)) == self.run(controller, range(25, 40))
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(data=st.data())
     def test_absurd_rounds_never_break_it(self, name, data):
         controller = self.controller(name, minimum=2, maximum=90)
@@ -200,7 +200,7 @@ class TestPreset:
         controller.decide(controller.observe(measurement))
         json.dumps(controller.state_dict(), allow_nan=False)
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     @given(data=st.data())
     def test_absurd_records_never_break_it(self, name, data):
         controller = self.controller(name)

@@ -86,7 +86,7 @@ def permuted(problem, curves, order):
 
 @pytest.mark.parametrize("name", SOLVERS)
 class TestSolver:
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(data=st.data())
     def test_sum_bounds_and_multiple(self, name, data):
         problem, curves = data.draw(problems(name))
@@ -98,7 +98,7 @@ class TestSolver:
         ):
             assert low <= b <= high
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(data=st.data())
     def test_permuting_ranks_permutes_the_plan(self, name, data):
         problem, curves = data.draw(problems(name, even=True))
@@ -110,7 +110,7 @@ class TestSolver:
         distance = np.abs(other.samples - moved.samples)
         assert distance.max() <= problem.bounds.multiple_of
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(size=st.integers(2, 9), mean=st.integers(4, 40), rate=seconds, fixed=seconds)
     def test_equal_speeds_equal_shares(self, name, size, mean, rate, fixed):
         fixed = 0.0 if name in THROUGH_ORIGIN else fixed
@@ -121,7 +121,7 @@ class TestSolver:
         plan = solve(name, problem, AffineCurves(np.full(size, fixed), np.full(size, rate)))
         assert max(plan.batch_sizes) - min(plan.batch_sizes) <= 1
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(data=st.data())
     def test_a_faster_rank_never_gets_less(self, name, data):
         problem, curves = data.draw(problems(name, bounded=False, even=True))
@@ -135,14 +135,14 @@ class TestSolver:
                 )
                 assert not faster or plan[i] >= plan[j], (i, j, plan)
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(data=st.data(), power=st.integers(-6, 6))
     def test_scaling_all_times_changes_nothing(self, name, data, power):
         problem, curves = data.draw(problems(name))
         scaled = AffineCurves(curves.fixed * 2.0**power, curves.per_sample * 2.0**power)
         assert solve(name, problem, curves) == solve(name, problem, scaled)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(data=st.data())
     def test_never_worse_than_even_on_its_model(self, name, data):
         problem, curves = data.draw(problems(name))

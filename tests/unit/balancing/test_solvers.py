@@ -58,7 +58,7 @@ class WithoutInverse(TableCurves):
 
 
 class TestEqualFinish:
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=400)
     @given(case=small_tables())
     def test_optimal_for_any_curve(self, case):
         """Brute force over all plans, holes and ties included."""
@@ -73,7 +73,7 @@ class TestEqualFinish:
         )
         assert step_seconds(curves, equal_finish(problem, curves)) == best
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(data=st.data(), size=st.integers(2, 12))
     def test_agrees_with_the_closed_form(self, data, size):
         """Cannikin: T = (B + sum a/c) / sum 1/c, b = (T - a)/c, within rounding."""
@@ -89,7 +89,7 @@ class TestEqualFinish:
         assert np.abs(plan.samples - exact).max() <= size
         assert seconds - 1e-12 <= step_seconds(curves, plan) <= seconds + c.max() + 1e-12
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(data=st.data(), size=st.integers(2, 9))
     def test_with_bounds_the_free_ranks_finish_together(self, data, size):
         c = np.array(data.draw(st.lists(st.floats(0.2, 4.0), min_size=size, max_size=size)))
@@ -102,7 +102,7 @@ class TestEqualFinish:
         assert np.all(times[plan == 10] >= times[free].max() - 2 * c.max())
         assert np.all(times[plan == 50] <= times[free].min() + 2 * c.max())
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(data=st.data(), size=st.integers(2, 6))
     def test_curves_without_an_inverse(self, data, size):
         """Bisection on an increasing curve finds what the table does."""

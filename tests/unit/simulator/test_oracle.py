@@ -48,7 +48,7 @@ def by_hand(oracle, bounds, total, segment, rule):
     return min(times, default=None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32 - 1),
     kinds=st.lists(st.integers(0, 2), min_size=1, max_size=4),
@@ -124,7 +124,7 @@ def test_ranks_that_cannot_take_the_batch_are_told():
         Oracle(curves, Bounds.of(2, 1, 6), 10).best(segment, StepRule())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     allowed=st.lists(
         st.lists(st.integers(1, 9), min_size=1, max_size=5, unique=True), min_size=1, max_size=4
