@@ -13,8 +13,8 @@ versions=("$@")
 # What a version of TensorFlow or Keras can break, and is tested in minutes.
 core=(
   tests/unit/cli tests/unit/test_keras_stack.py tests/tf tests/mpi/test_weighted_allreduce.py
-  tests/mpi/test_training.py::test_training_on_two_ranks
-  tests/mpi/test_training.py::test_training_without_the_native_library
+  tests/mpi/test_training.py::test_two_ranks
+  tests/mpi/test_training.py::test_two_ranks_without_the_native_library
 )
 facts='import platform, keras, numpy, tensorflow
 print(tensorflow.__version__, keras.__version__, numpy.__version__, platform.python_version())'

@@ -3,9 +3,9 @@
 A module of checks has functions `check_*` without arguments, defined or assigned. Each asserts on
 its rank.
 What fails on any rank fails the check, and the other ranks go on to the next one together.
-`tests/mpi/test_*.py` starts the job, of one module or several, and reports each check as a test:
+`tests/mpi/test_*.py` starts the jobs, of one module or several, and reports each check as a test:
 
-    test_check = checks.as_tests("tests.mpi.training_checks", num_ranks=[1, 2, 3])
+    test_three_ranks = as_tests("training", some("loop", ["check_one"]), ranks=3)
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ import pytest
 from tests.ahead import FOLDER, Jobs
 from tests.jobs import mpirun, python
 
-_TIMEOUT = 600.0  # Two ranks or three on two cores, beside other tests.
+_TIMEOUT = 900.0  # Two ranks or three on two cores, beside other tests.
 _REPORT = "report.jsonl"
 _CHECK = re.compile(r"^(?:def )?(check_\w+)(?:\(| = )", re.MULTILINE)
 _PATIENCE = 30.0
+_FOLDER = Path(__file__).parent
+
+
+def some(module: str, names: Sequence[str]) -> str:
+    """These checks of a module, for `as_tests`."""
+    return f"{module}:{','.join(names)}"
 
 
 def as_tests(
-    *modules: str,
-    num_ranks: Sequence[int],
-    environment: Mapping[str, str] | None = None,
-    only: Sequence[str] = (),
+    *modules: str, ranks: int, environment: Mapping[str, str] | None = None
 ) -> Callable[..., None]:
-    """A parametrized test: each check of the modules, or `only` some, on each number of ranks."""
-    names = [
-        name
-        for module in modules
-        for name in _CHECK.findall(Path(*module.split(".")).with_suffix(".py").read_text())
-    ]
-    if only:
-        names = [name for name in names if name in only]
-        assert len(names) == len(only), f"one of {only} is not in {modules}"
+    """A parametrized test: each check of the modules, in one job.
 
-    program = python("-m", "tests.mpi.checks", *modules, *only, f"{FOLDER}/{_REPORT}")
-    jobs = Jobs({n: mpirun(n, program) for n in num_ranks}, _TIMEOUT, environment)
+    Args:
+        *modules: Without `tests.mpi.` and `_checks`: all checks of a module, or `some`.
+        ranks: Ranks of the job.
+        environment: Variables of the job.
+    """
+    names = [name for module in modules for name in _names(module)]
+    assert len(set(names)) == len(names), f"two checks of {modules} have the same name"
+    program = python("-m", "tests.mpi.checks", *modules, f"{FOLDER}/{_REPORT}")
+    jobs = Jobs({ranks: mpirun(ranks, program)}, _TIMEOUT, environment)
 
     @pytest.mark.parametrize("check", names)
-    @pytest.mark.parametrize("ranks", [pytest.param(n, marks=jobs.needed(n)) for n in num_ranks])
-    def test_check(ranks: int, check: str) -> None:
+    @jobs.needed(ranks)
+    def test_check(check: str) -> None:
         output = jobs[ranks].output
         results = _results(jobs.folder(ranks) / _REPORT)
         if check not in results:
@@ -66,14 +68,23 @@ def as_tests(
     return test_check
 
 
+def _names(words: str) -> list[str]:
+    """The checks that words of `as_tests` stand for, without importing them."""
+    module, _, chosen = words.partition(":")
+    names = _CHECK.findall((_FOLDER / f"{module}_checks.py").read_text())
+    unknown = sorted(set(chosen.split(",")) - set(names)) if chosen else []
+    assert not unknown, f"{module}_checks.py has no {unknown}"
+    return chosen.split(",") if chosen else names
+
+
 def _results(report: Path) -> dict[str, dict[str, str]]:
     """Failure and reason to skip by check (empty texts: passed)."""
     lines = report.read_text().splitlines() if report.exists() else []
     return {line["check"]: line for line in map(json.loads, lines)}
 
 
-def _main(names: Sequence[str], report: Path) -> None:
-    """Runs all checks of the modules named, or those named, on this rank; rank 0 reports."""
+def _main(modules: Sequence[str], report: Path) -> None:
+    """Runs the checks on this rank; rank 0 reports."""
     import horovod.tensorflow as hvd
 
     hvd.init()
@@ -82,11 +93,9 @@ def _main(names: Sequence[str], report: Path) -> None:
 
     collective = job.connect()
     checks: dict[str, Any] = {}
-    only = [name for name in names if name.startswith("check_")]
-    for module in (importlib.import_module(name) for name in names if name not in only):
-        checks |= {name: one for name, one in vars(module).items() if name.startswith("check_")}
-    if only:
-        checks = {name: checks[name] for name in only}
+    for words in modules:
+        module = importlib.import_module(f"tests.mpi.{words.partition(':')[0]}_checks")
+        checks |= {name: getattr(module, name) for name in _names(words)}
     for name, check in checks.items():
         failure = skipped = ""
         try:

@@ -1,15 +1,13 @@
-"""What equals one process, and what says that it does not, under mpirun.
+"""What equals one process, and what warns that it does not, under mpirun.
 
 With HVD_DBS_ALL_CASES=1 all cases also run on 3 ranks, and on 2 ranks with `adaptive`. Without it,
-one case runs there of each way that takes its own course over the ranks.
+one case runs there of each kind of layer, loss or optimizer that communicates in its own way.
 """
 
 import os
 
-from tests.mpi import checks
+from tests.mpi.checks import as_tests, some
 
-_CASES = "tests.mpi.exactness_checks"
-_HAS_TIME = os.environ.get("HVD_DBS_ALL_CASES") == "1"
 _ON_THREE_RANKS = (
     "check_two_outputs_with_different_masks",
     "check_sum",
@@ -18,20 +16,27 @@ _ON_THREE_RANKS = (
     "check_overflow_on_one_rank",
     "check_embeddings_adam",
 )
+_STATISTICS_ON_THREE_RANKS = (
+    "check_synchronized_layers_equal_one_process",
+    "check_statistics_of_own_batches_are_averaged_once_an_epoch",
+    "check_seeds_are_split_once_however_often",
+)
 _WITH_ADAPTIVE = (
     "check_masked_transformer_adam",
     "check_two_outputs_with_different_masks",
     "check_own_step",
 )
+_HAS_TIME = os.environ.get("HVD_DBS_ALL_CASES") == "1"
 
-test_exactness = checks.as_tests(_CASES, num_ranks=[2])
-test_exactness_on_three_ranks = checks.as_tests(
-    _CASES, num_ranks=[3], only=() if _HAS_TIME else _ON_THREE_RANKS
+test_two_ranks = as_tests("exactness", "loud", ranks=2)
+test_three_ranks = as_tests(
+    "exactness" if _HAS_TIME else some("exactness", _ON_THREE_RANKS),
+    some("statistics", _STATISTICS_ON_THREE_RANKS),
+    *("job", "resume"),
+    ranks=3,
 )
-test_exactness_with_adaptive = checks.as_tests(
-    _CASES,
-    num_ranks=[2],
-    only=() if _HAS_TIME else _WITH_ADAPTIVE,
+test_two_ranks_with_adaptive = as_tests(
+    "exactness" if _HAS_TIME else some("exactness", _WITH_ADAPTIVE),
+    ranks=2,
     environment={"EXACTNESS_STRATEGY": "adaptive"},
 )
-test_loudness = checks.as_tests("tests.mpi.loud_checks", num_ranks=[2])

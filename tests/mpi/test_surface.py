@@ -1,9 +1,5 @@
 """Horovod's own surface on 2 ranks under mpirun."""
 
-from tests.mpi import checks
+from tests.mpi.checks import as_tests
 
-test_surface = checks.as_tests(
-    "tests.mpi.surface_checks",
-    num_ranks=[2],
-    environment={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"},
-)
+test_two_ranks = as_tests("surface", ranks=2, environment={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
