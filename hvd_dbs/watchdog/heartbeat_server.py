@@ -132,6 +132,7 @@ class HeartbeatServer(HeartbeatThread):
             _LOGGER.debug("no answer to rank %d: %r", rank, error)
 
     def _say_goodbye(self, beat: Heartbeat) -> None:
+        self._receive_what_is_there()  # Answers to old packets are taken for replays.
         for rank in self._senders:
             for _ in range(2):  # One may be lost.
                 self._send(rank, Answer(self._channels[rank].last_received, left=beat.doing))

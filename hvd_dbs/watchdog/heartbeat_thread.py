@@ -115,6 +115,17 @@ class HeartbeatThread:
                 return False
         return True
 
+    def _receive_what_is_there(self) -> None:
+        """Takes up what has arrived, without waiting for more."""
+        self._socket.setblocking(False)
+        for _ in range(_MOST_REJECTED):
+            try:
+                self._accept(*self._socket.recvfrom(MOST_BYTES + 1))
+            except (BlockingIOError, ConnectionError):
+                return
+            except (TypeError, ValueError) as error:  # Such as that of another version.
+                _LOGGER.debug("a packet is rejected: %r", error)
+
     def _look_at(
         self, ranks: Iterable[int], to_kill: Iterable[int]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:

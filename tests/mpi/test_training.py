@@ -16,12 +16,12 @@ _WITHOUT_THE_LIBRARY = (
     "check_a_rank_without_samples_harms_nothing",
 )
 
-test_three_ranks = as_tests("training", "loop", "optimizer", "evaluation", ranks=3)
+test_three_ranks = as_tests("training", "loop", "optimizer", "evaluation", "profile", ranks=3)
 test_two_ranks = as_tests(
     some("training", _ON_TWO_RANKS),
     some("optimizer", ["check_sparse_gradients_equal_one_process"]),
     some("evaluation", ["check_evaluate_equals_one_process"]),
-    *("keras", "source", "journal", "profile", "verify", "wrong_use", "clock"),
+    *("keras", "source", "journal", "verify", "wrong_use", "clock"),
     ranks=2,
 )
 test_one_rank = as_tests(

@@ -182,13 +182,18 @@ def test_a_silent_process_is_killed_if_it_does_not_run(make_job, neighbour, capl
 
 
 @pytest.mark.parametrize("doing", [LEFT, REGROUPING])
-def test_a_rank_0_that_leaves_says_goodbye(make_job, doing):
-    job = make_job()
+def test_a_rank_0_that_leaves_says_goodbye_though_it_was_busy(make_job, doing):
+    job = make_job(abort_seconds=30)
     client = job.client()
     job.server.start()
     client.start()
     wait_for(lambda: job.server._senders)
-    job.beats[0] = replace(job.beats[0], doing=doing)
+
+    def late():
+        time.sleep(0.4)  # 20 periods, whose packets it has not read.
+        return replace(job.beats[0], doing=doing)
+
+    job.server._sample = late
     wait_for(lambda: not client._thread.is_alive())
     assert client._answer.left == doing
     assert not job.ended
