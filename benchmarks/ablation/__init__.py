@@ -1,0 +1,1 @@
+"""What each mechanism of `adaptive` gains: each switched off alone, compared with the whole."""

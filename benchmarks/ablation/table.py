@@ -1,0 +1,110 @@
+"""Paired differences with intervals, as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LEAST_GAIN = 0.005
+"""A mechanism is worth having if it surely gains this much of the oracle's throughput somewhere."""
+
+# Two-sided 95 % quantiles of Student's t, by degrees of freedom.
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+_T_FROM = {16: 2.12, 18: 2.10, 20: 2.09, 25: 2.06, 30: 2.04, 40: 2.02, 60: 2.00, 120: 1.98}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a mechanism gains in a class.
+
+    Attributes:
+        mean: Throughput over the oracle's with it, minus without it.
+        half: Half of the 95 % interval around it; infinite for a single seed.
+        seeds: Number of pairs.
+        changed: Seeds in which at least one decision was another one.
+    """
+
+    mean: float
+    half: float
+    seeds: int
+    changed: int
+
+    @classmethod
+    def of(
+        cls, whole: Sequence[float], without: Sequence[float], changed: Sequence[bool]
+    ) -> Difference:
+        """The mean of the pairs' differences, and its interval by Student's t."""
+        pairs = np.subtract(whole, without)
+        half = math.inf
+        if len(pairs) > 1:
+            half = t_quantile(len(pairs) - 1) * float(np.std(pairs, ddof=1)) / len(pairs) ** 0.5
+        return cls(float(np.mean(pairs)), half, len(pairs), sum(changed))
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the mechanism surely gains enough."""
+        return self.mean - self.half >= LEAST_GAIN
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it surely costs as much."""
+        return self.mean + self.half <= -LEAST_GAIN
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return "="
+        mark = "**" if self.is_gain else "!" if self.is_loss else ""
+        return f"{mark}{self.mean:+.4f} ±{self.half:.4f}{mark}"
+
+
+def t_quantile(degrees: int) -> float:
+    """The 97.5 % quantile of Student's t, at least as large as the exact one."""
+    if degrees <= len(_T):
+        return _T[degrees - 1]
+    return next(t for start, t in reversed(_T_FROM.items()) if start <= degrees)
+
+
+def markdown(
+    columns: Sequence[str],
+    whole: Mapping[str, Sequence[float]],
+    rows: Mapping[str, Mapping[str, Difference]],
+) -> list[str]:
+    """Lines of a table: the whole's throughput first, then what each mechanism gains.
+
+    Args:
+        columns: Classes.
+        whole: Throughput over the oracle's, by class and seed.
+        rows: Differences by mechanism and class.
+    """
+    lines = [
+        "| mechanism | " + " | ".join(columns) + " |",
+        "|---" * (1 + len(columns)) + "|",
+        "| (all of `adaptive`) | "
+        + " | ".join(f"{np.mean(whole[name]):.3f}" for name in columns)
+        + " |",
+    ]
+    for mechanism, differences in rows.items():
+        cells = (str(differences[name]) if name in differences else "" for name in columns)
+        lines.append(f"| {mechanism} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def verdicts(rows: Mapping[str, Sequence[Difference]]) -> list[str]:
+    """Lines that name what is defended by some class, and what is not."""
+    defended = [name for name, found in rows.items() if any(d.is_gain for d in found)]
+    idle = [name for name, found in rows.items() if not any(d.changed for d in found)]
+    harmful = [name for name, found in rows.items() if any(d.is_loss for d in found)]
+    others = [name for name in rows if name not in defended]
+    return [
+        f"defended (at least {LEAST_GAIN} beyond the interval somewhere): {_list(defended)}",
+        f"not defended: {_list(others)}",
+        f"costs at least {LEAST_GAIN} beyond the interval somewhere: {_list(harmful)}",
+        f"changed no decision in any run: {_list(idle)}",
+    ]
+
+
+def _list(names: Sequence[str]) -> str:
+    return "; ".join(names) or "none"
