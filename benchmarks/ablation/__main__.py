@@ -21,6 +21,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from math import inf
 from pathlib import Path
 
 from benchmarks.ablation.cases import HALF_AS_LONG, Cases
@@ -50,10 +51,10 @@ def run_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Key, dict[str, R
 def report(
     results: Results, columns: Sequence[tuple[str, int]], mechanisms: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """Lines of tables, one for each number of ranks, and the mechanisms that changed no decision."""
+    """Lines of a table for each number of ranks, and mechanisms that changed no decision."""
     lines, everywhere = [], {name: list[Difference]() for name in mechanisms}
     seeds = sorted({seed for _, _, seed in results.found})
-    for ranks in sorted({ranks for _, ranks in columns}):
+    for ranks in dict.fromkeys(ranks for _, ranks in columns):
         whole = {name: results.whole(name, of, seeds) for name, of in columns if of == ranks}
         names = [name for name, values in whole.items() if values]
         if not names:
@@ -103,7 +104,7 @@ def main() -> None:
         sys.exit(f"seeds {spent} were used to choose constants; give another --first-seed.")
     wanted_ranks = [int(ranks) for ranks in given.ranks.split(",")]
     columns = [(name, ranks) for name in classes for ranks in cases.ranks(name, wanted_ranks)]
-    columns.sort(key=lambda column: column[1])
+    columns.sort(key=lambda column: column[1] or inf)
     results = Results(given.json, given.steps)
     tasks = []
     for _, group in itertools.groupby(columns, key=lambda column: column[1]):
@@ -111,9 +112,8 @@ def main() -> None:
             missing = results.missing((name, ranks, seed), mechanisms_for(ranks, mechanisms))
             if missing:
                 tasks.append(Task(cases, (name, ranks, seed), missing))
-    print(
-        f"adaptive, {given.steps} steps a run (half in {', '.join(sorted(HALF_AS_LONG))}), seeds {seeds.start} to {seeds.stop - 1}"
-    )
+    half = f"half of it in {', '.join(sorted(HALF_AS_LONG))}"
+    print(f"adaptive; {given.steps} steps a run, {half}; seeds {list(seeds)}")
     for key, found in run_all(tasks, given.jobs):
         results.add(key, found)
         print(key, file=sys.stderr, flush=True)

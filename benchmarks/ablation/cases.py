@@ -78,7 +78,7 @@ def generated(kinds: Sequence[str], seed: int) -> list[Scenario]:
     found = []
     for number in range(CURVE_CASES):
         case = generated_case(kinds[number % len(kinds)], CURVE_CASES * seed + number)
-        curves = {
+        curves: dict[tuple[str | None, str], MeasuredCurve] = {
             (None, f"{rank}"): MeasuredCurve(least=1, seconds=row[1:])
             for rank, row in enumerate(case.table)
         }

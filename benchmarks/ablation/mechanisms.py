@@ -99,7 +99,7 @@ def _with_fixed_rounds(self: Any, state: Any, problem: Any, curves: Any) -> Any:
     return replace(proposal, steps_to_next=_FIXED_ROUND), {**state, "steps": _FIXED_ROUND}
 
 
-def _no_chance_of_line(points: Any, times: Any, counts: Any, state: Any) -> Any:
+def _plain_times(points: Any, times: Any, counts: Any, state: Any) -> Any:
     return times
 
 
@@ -275,7 +275,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "line": (
         "Points are not drawn to a line.",
-        [(visited_points, "drawn_to_line", _no_chance_of_line)],
+        [(visited_points, "drawn_to_line", _plain_times)],
     ),
     "line: misses": (
         "The line never replaces points because it predicted repeat visits as well.",
@@ -306,10 +306,9 @@ _MANY = worth_the_switch._MOST_RANKS_TO_TRY + 1
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
-        **{name: Mechanism(off, tuple(patches)) for name, (off, patches) in _PARTS.items()},
-        **{
-            name: Mechanism(off, tuple(patches), _MANY) for name, (off, patches) in _OF_MANY.items()
-        },
+        name: Mechanism(off, tuple(patches), least_ranks)
+        for parts, least_ranks in ((_PARTS, 0), (_OF_MANY, _MANY))
+        for name, (off, patches) in parts.items()
     }
 )
 """What can be switched off, by name."""

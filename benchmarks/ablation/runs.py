@@ -49,8 +49,9 @@ class Task:
             start = time.process_time()
             with nullcontext() if name == WHOLE else MECHANISMS[name].switched_off():
                 runs = [simulate(each, preset("adaptive", each)) for each in conditions]
-            if failed := [text for run in runs for text in run.warnings if "failed" in text]:
-                raise RuntimeError(f"{self.key} without {name!r}: {failed[0]}")
+            warnings = {text for run in runs for text in run.warnings}
+            if any(word in text for text in warnings for word in ("failed", "no usable")):
+                raise RuntimeError(f"{self.key} without {name!r}: {sorted(warnings)}")
             plans = [[(c.step, c.batch_sizes.tolist()) for c in run.changes] for run in runs]
             decisions = repr((plans, [run.num_decisions for run in runs]))
             over = [run.conditions.oracle_seconds.sum() / run.true_seconds.sum() for run in runs]
