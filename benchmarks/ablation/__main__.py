@@ -72,7 +72,12 @@ def report(
         counts = sorted({len(whole[name]) for name in names})
         title = f"{ranks} ranks" if ranks else "curves, 2 to 16 ranks"
         lines += [f"\n**{title}**, seeds a class: {', '.join(map(str, counts))}\n"]
-        lines += markdown(names, whole, {name: row for name, row in rows.items() if row})
+        lines += markdown(
+            names,
+            whole,
+            {name: row for name, row in rows.items() if row},
+            {name: MECHANISMS[name].off for name in rows},
+        )
     run = {name: found for name, found in everywhere.items() if found}
     idle = [name for name, found in run.items() if not any(one.changed for one in found)]
     return [*lines, "", *(f"- {line}" for line in verdicts(run))], idle

@@ -71,6 +71,7 @@ def markdown(
     columns: Sequence[str],
     whole: Mapping[str, Sequence[float]],
     rows: Mapping[str, Mapping[str, Difference]],
+    off: Mapping[str, str],
 ) -> list[str]:
     """Lines of a table: the whole's throughput first, then what each mechanism gains.
 
@@ -78,17 +79,18 @@ def markdown(
         columns: Classes.
         whole: Throughput over the oracle's, by class and seed.
         rows: Differences by mechanism and class.
+        off: What is off without a mechanism.
     """
     lines = [
-        "| mechanism | " + " | ".join(columns) + " |",
-        "|---" * (1 + len(columns)) + "|",
+        "| mechanism | " + " | ".join(columns) + " | what is off |",
+        "|---" * (2 + len(columns)) + "|",
         "| (all of `adaptive`) | "
         + " | ".join(f"{np.mean(whole[name]):.3f}" for name in columns)
-        + " |",
+        + " | nothing: throughput over the oracle's |",
     ]
     for mechanism, differences in rows.items():
         cells = (str(differences[name]) if name in differences else "" for name in columns)
-        lines.append(f"| {mechanism} | " + " | ".join(cells) + " |")
+        lines.append(f"| {mechanism} | " + " | ".join(cells) + f" | {off[mechanism]} |")
     return lines
 
 
