@@ -4,8 +4,8 @@
 
 A cell is the mean over the seeds of a paired difference: throughput over the oracle's of the whole,
 minus that without the mechanism, with a 95 % interval. `=`: no decision changed; bold: a gain of at
-least 0.005 beyond the interval; `!`: a loss of as much. A mechanism without a bold cell is not
-defended.
+least 0.005 beyond the interval, of 5 seeds or more; `!`: a loss of as much. A mechanism without a
+bold cell is not defended.
 
 With --json FILE results are kept there and not found again: a run that was ended goes on, and more
 seeds, classes or ranks are added. --seeds 0 shows the file's table alone.

@@ -27,7 +27,7 @@ from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.time_models import load_warning, point_curve, visited_points
 from hvd_dbs.simulator import simulation
 
-_FIXED_ROUND = 10
+_RARE, _OFTEN = 10, 3
 _INF = float("inf")
 
 _LOAD = ("load", "load_noise", "load_sums", "load_jump", "warned")
@@ -94,9 +94,14 @@ def _without_second_look(state: Any, problem: Any, visited: Any) -> Any:
     return _looked_around({**state, "odd_rank": odd_rank}, problem, visited)
 
 
-def _with_fixed_rounds(self: Any, state: Any, problem: Any, curves: Any) -> Any:
-    proposal, state = _solve(self, state, problem, curves)
-    return replace(proposal, steps_to_next=_FIXED_ROUND), {**state, "steps": _FIXED_ROUND}
+def _with_rounds_of(steps: int) -> Any:
+    """Decisions after so many steps."""
+
+    def solve(self: Any, state: Any, problem: Any, curves: Any) -> Any:
+        proposal, state = _solve(self, state, problem, curves)
+        return replace(proposal, steps_to_next=steps), {**state, "steps": steps}
+
+    return solve
 
 
 def _plain_times(points: Any, times: Any, counts: Any, state: Any) -> Any:
@@ -210,8 +215,12 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     # When to decide.
     "cadence": (
-        f"A decision each {_FIXED_ROUND} steps, unless a change signal comes first.",
-        [(WorthAsking, "solve", _with_fixed_rounds)],
+        f"A decision each {_RARE} steps, unless a change signal comes first.",
+        [(WorthAsking, "solve", _with_rounds_of(_RARE))],
+    ),
+    "cadence: often": (
+        f"The same each {_OFTEN} steps.",
+        [(WorthAsking, "solve", _with_rounds_of(_OFTEN))],
     ),
     "change signals": (
         "No round begins early because a rank's steps changed.",

@@ -11,6 +11,9 @@ import numpy as np
 LEAST_GAIN = 0.005
 """A mechanism is worth having if it surely gains this much of the oracle's throughput somewhere."""
 
+LEAST_SEEDS = 5
+"""Of fewer seeds nothing is sure: with hundreds of cells, some pairs agree by chance."""
+
 # Two-sided 95 % quantiles of Student's t, by degrees of freedom.
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 _T_FROM = {16: 2.12, 18: 2.10, 20: 2.09, 25: 2.06, 30: 2.04, 40: 2.02, 60: 2.00, 120: 1.98}
@@ -46,18 +49,19 @@ class Difference:
     @property
     def is_gain(self) -> bool:
         """Whether the mechanism surely gains enough."""
-        return self.mean - self.half >= LEAST_GAIN
+        return self.seeds >= LEAST_SEEDS and self.mean - self.half >= LEAST_GAIN
 
     @property
     def is_loss(self) -> bool:
         """Whether it surely costs as much."""
-        return self.mean + self.half <= -LEAST_GAIN
+        return self.seeds >= LEAST_SEEDS and self.mean + self.half <= -LEAST_GAIN
 
     def __str__(self) -> str:
         if not self.changed:
             return "="
         mark = "**" if self.is_gain else "!" if self.is_loss else ""
-        return f"{mark}{self.mean:+.4f} ±{self.half:.4f}{mark}"
+        half = f"±{self.half:.4f}" if math.isfinite(self.half) else "(one seed)"
+        return f"{mark}{self.mean:+.4f} {half}{mark}"
 
 
 def t_quantile(degrees: int) -> float:

@@ -93,14 +93,18 @@ def test_seeds_that_constants_were_chosen_with_are_refused(monkeypatch):
         ablate(monkeypatch, "--first-seed", "12", "--seeds", "1")
 
 
-def test_a_gain_counts_beyond_its_interval():
-    whole, without = np.array([0.95, 0.97, 0.93]), np.array([0.93, 0.94, 0.92])
-    found = Difference.of(whole, without, [True] * 3)
-    assert (found.mean, found.half) == pytest.approx((0.02, 4.30 * 0.01 / 3**0.5))
-    assert not found.is_gain
-    assert Difference.of(whole, whole - 0.006, [True] * 3).is_gain
-    assert not Difference.of(whole, whole - 0.004, [True] * 3).is_gain
-    assert Difference.of(whole, whole + 0.006, [True] * 3).is_loss
+def test_a_gain_counts_beyond_its_interval_and_not_for_a_few_seeds():
+    whole = np.array([0.95, 0.97, 0.93, 0.94, 0.96])
+    yes = [True] * len(whole)
+    found = Difference.of(whole, whole - [0.02, 0.03, 0.01, 0.02, 0.02], yes)
+    deviation = (0.0002 / 4) ** 0.5
+    assert (found.mean, found.half) == pytest.approx((0.02, 2.78 * deviation / 5**0.5))
+    assert found.is_gain
+    assert not Difference.of(whole, whole - [0.02, 0.06, 0.0, 0.0, 0.02], yes).is_gain
+    assert Difference.of(whole, whole - 0.006, yes).is_gain
+    assert not Difference.of(whole, whole - 0.004, yes).is_gain
+    assert Difference.of(whole, whole + 0.006, yes).is_loss
+    assert not Difference.of(whole[:4], whole[:4] - 0.006, yes[:4]).is_gain
     assert not Difference.of([0.9], [0.8], [True]).is_gain
 
 
