@@ -103,10 +103,13 @@ def verdicts(rows: Mapping[str, Sequence[Difference]]) -> list[str]:
     defended = [name for name, found in rows.items() if any(d.is_gain for d in found)]
     idle = [name for name, found in rows.items() if not any(d.changed for d in found)]
     harmful = [name for name, found in rows.items() if any(d.is_loss for d in found)]
-    others = [name for name in rows if name not in defended]
+    judged = [name for name, found in rows.items() if any(d.seeds >= LEAST_SEEDS for d in found)]
+    unjudged = [name for name in rows if name not in judged]
+    others = [name for name in judged if name not in defended]
     return [
         f"defended (at least {LEAST_GAIN} beyond the interval somewhere): {_list(defended)}",
         f"not defended: {_list(others)}",
+        f"fewer than {LEAST_SEEDS} seeds in each class: {_list(unjudged)}",
         f"costs at least {LEAST_GAIN} beyond the interval somewhere: {_list(harmful)}",
         f"changed no decision in any run: {_list(idle)}",
     ]
