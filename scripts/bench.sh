@@ -7,13 +7,14 @@
 #   pipeline  how far data are prepared ahead, with pipelines of several speeds, on 2 ranks
 #   data  TFRecords read by windows against TensorFlow's own ways
 #   ramp  loss and accuracy where the number of ranks changes, with and without the ramp
+#   ablation  what each mechanism of adaptive gains, in the simulator; hours for all of it
 # Everything else should stand still meanwhile; ranks share this machine's cores.
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | losses | pipeline | data | ramp) ;;
+  op | train | round | losses | pipeline | data | ramp | ablation) ;;
   *)
-    sed -n '2,10s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
