@@ -12,12 +12,14 @@ from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
+from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
+from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.time_model import TimeModel
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
@@ -159,14 +161,20 @@ def adaptive() -> Strategy:
         The threshold solver contains Cannikin's (Nie et al., 2024); the saw-teeth were measured
         by Yao, Liu, Gao, "Load Balanced Batching", 2023.
     """
+    solver = WorthAsking(ValueOfChange())
+    return Strategy("adaptive", model=Posterior(), solver=solver, every="automatic")
+
+
+def adaptive_v1() -> Strategy:
+    """The version of `adaptive` that the present one replaces, for comparisons side by side."""
     solver = WorthAsking(WorthTheSwitch())
-    return Strategy("adaptive", model=VisitedPoints(), solver=solver, every="automatic")
+    return Strategy("adaptive_v1", model=VisitedPoints(), solver=solver, every="automatic")
 
 
 PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
     {
         preset.__name__: preset
-        for preset in (even, dbs, lb_bsp_cpu, lb_bsp_gpu, omnilearn, cannikin, adaptive)
+        for preset in (even, dbs, lb_bsp_cpu, lb_bsp_gpu, omnilearn, cannikin, adaptive, adaptive_v1)
     }
 )
 """Strategies that need no arguments, by name."""

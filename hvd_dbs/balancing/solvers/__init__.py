@@ -10,6 +10,7 @@ from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGai
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
+from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
 
@@ -21,6 +22,7 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
         "minimum_gain": lambda: MinimumGain(EqualFinish()),
         "pair_shift": PairShift,
         "proportional": Proportional,
+        "value_of_change": ValueOfChange,
         "worth_asking": lambda: WorthAsking(EqualFinish()),
         "worth_the_switch": WorthTheSwitch,
     }

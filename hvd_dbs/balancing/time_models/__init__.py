@@ -10,6 +10,7 @@ from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
+from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.time_model import TimeModel
 from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
@@ -21,6 +22,7 @@ TIME_MODELS: Mapping[str, Callable[[], TimeModel]] = MappingProxyType(
         "last_round": LastRound,
         "narx": Narx,
         "overlap_affine": OverlapAffine,
+        "posterior": Posterior,
         "visited_points": VisitedPoints,
         "windowed_mean": WindowedMean,
     }

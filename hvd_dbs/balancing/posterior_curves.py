@@ -1,0 +1,100 @@
+"""Curves of all ranks with what is not known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
+from hvd_dbs.balancing.point_curves import PointCurves
+from hvd_dbs.balancing.priors import PRIORS
+
+_FLAT = 1e-30
+
+
+@dataclass(frozen=True)
+class SlowPeriods:
+    """How ranks become slow now and then. All fields have shape `[size]`.
+
+    Attributes:
+        slower: Log seconds by which each is slower than usual now.
+        number: Slow periods that are over.
+        sizes: Sum of the most that each was slower in them.
+        quiet: Steps outside of slow periods.
+    """
+
+    slower: NDArray[np.float64]
+    number: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    quiet: NDArray[np.float64]
+
+    def chance(self, steps: float) -> NDArray[np.float64]:
+        """Chance that a rank that is not slow becomes so within some steps, shape `[size]`."""
+        pooled = max(float(self.number.sum() / max(self.quiet.sum(), 1.0)), 1e-6)
+        rate = (self.number + 0.5) / (self.quiet + 0.5 / pooled)
+        chance = 1 - np.exp(-rate * steps)
+        return np.where(self.slower > PRIORS.slow, 0.0, chance)
+
+    def further(self) -> NDArray[np.float64]:
+        """Log seconds by which a rank would be slower than now in one more, shape `[size]`."""
+        if not self.number.any():
+            return np.zeros_like(self.slower)
+        pooled = float(self.sizes.sum() / self.number.sum())
+        size = (self.sizes + pooled) / (self.number + 1)
+        return np.maximum(size - self.slower, 0.0)
+
+
+@dataclass(frozen=True)
+class PosteriorCurves(PointCurves):
+    """Straight lines through posterior means, and how sure they are.
+
+    Attributes:
+        sd: Deviation of log seconds at the points, shape `[capacity, size]`.
+        elasticity_sd: Of d log t / d log b beyond them, shape `[size]`.
+        teeth: Deviation of what a batch size not visited adds, shape `[size]`.
+        life: Steps that a rank's pace is expected to last, shape `[size]`.
+        periods: Slow periods.
+    """
+
+    sd: NDArray[np.float64]
+    elasticity_sd: NDArray[np.float64]
+    teeth: NDArray[np.float64]
+    life: NDArray[np.float64]
+    periods: SlowPeriods
+
+    def deviations(
+        self, batch_sizes: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of log seconds: what is unsure of the nearest visited point, and what comes on top."""
+        away = np.abs(self.points - batch_sizes)
+        away = np.where(np.isfinite(away), away, np.inf)
+        nearest = np.argmin(away, axis=0)
+        at = nearest, np.arange(nearest.size)
+        distance, b = away[at], np.maximum(batch_sizes, 1.0)
+        tooth = self.teeth**2 * -np.expm1(-2 * distance / PRIORS.teeth_length)
+        tilt = (np.log(b / self.points[at]) * self.elasticity_sd) ** 2
+        return self.sd[at], np.sqrt(np.where(distance > 0, tooth + tilt, 0.0))
+
+    def shifted(self, log_shift: NDArray[np.float64]) -> PosteriorCurves:
+        """The curves of ranks that take longer by these factors, in logarithms, `[size]`."""
+        factor = np.exp(log_shift)
+        return replace(self, times=self.times * factor, slope=self.slope * factor)
+
+    def hopeful(self, sigmas: float) -> PiecewiseCurves:
+        """The curves if batch sizes not visited were faster by so many deviations."""
+        plain = self.in_pieces()
+        visited = np.isfinite(self.points)
+        # Without its point, each piece between two points starts a sample later.
+        first = np.vstack([plain.first[:1], plain.first[1:] + 1])
+        start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
+        gap = np.minimum(plain.last - plain.first + 1, 1e6) / 2
+        tooth = -np.expm1(-2 * gap / PRIORS.teeth_length)
+        trust = np.exp(-sigmas * self.teeth * np.sqrt(np.maximum(tooth, 0.0)))
+        return PiecewiseCurves(
+            first=np.vstack([np.where(visited, self.points, np.inf), first]),
+            last=np.vstack([np.where(visited, self.points, -np.inf), plain.last]),
+            start=np.vstack([self.times, start * trust]),
+            slope=np.vstack([np.full_like(self.times, _FLAT), plain.slope * trust]),
+        )

@@ -1,0 +1,72 @@
+"""What `adaptive` believes before it has seen anything: all of its constants, in one place.
+
+Times are logarithms of seconds, so that 0.1 is about 10 %; a rate is per step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Beliefs about ranks, and prices of decisions."""
+
+    # The curve of a rank.
+    fixed_part: float = 0.15
+    """Part of a step at the first batch size that does not grow with samples."""
+    fixed_part_sd: float = 0.3
+    """How unsure that is."""
+    teeth_sd: float = 0.03
+    """Log seconds by which a curve's jumps leave a straight line."""
+    teeth_length: float = 8.0
+    """Samples over which a jump is the same: kernels work in tiles of about as many."""
+
+    # What a round shows of it.
+    noise_sd: float = 0.03
+    """Log seconds by which single steps differ."""
+    noise_rounds: float = 4.0
+    """Rounds that this prior counts for."""
+    memory_rounds: float = 60.0
+    """Rounds that what was seen counts for at most."""
+    drift_sd: float = 0.0005
+    """Log seconds by which any rank's pace wanders in a step; square root of steps."""
+    change_rate: float = 0.003
+    """Changes of pace a step."""
+    change_sd: float = 0.6
+    """Log seconds of a change."""
+    other_curve: float = 0.3
+    """Part of a change that may differ from one batch size to another."""
+    pause_rate: float = 0.005
+    """Steps that were held up by something else."""
+    pause_log: float = 1.3
+    """Log of how many times as long those take."""
+    pause_sd: float = 0.4
+    """How much that varies."""
+
+    # Slow periods, and loads that announce them.
+    slow: float = 0.2
+    """Log seconds from which a rank is in a slow period."""
+    slow_memory: float = 500.0
+    """Steps after which a slower pace counts as the usual one."""
+    load_jump: float = 0.2
+    """Rise of -log(1 - load) that is no noise of the reading."""
+    load_unknown: float = 0.1
+    """Sum of squared jumps that the belief counts for that loads mean nothing."""
+
+    # Prices.
+    first_life: float = 50.0
+    """Steps that a plan is expected to last before anything is known."""
+    life_memory: float = 300.0
+    """Steps over which changes are counted."""
+    reaction: float = 4.0
+    """Steps until a bad plan is taken back: a round, and the steps prepared in advance."""
+    switch: float = 0.3
+    """Steps' worth of time that a change of plan costs: kernels tune themselves."""
+    ranks_on_time: float = 3.0
+    """An even plan is as good as that many times its ranks seen on time: machines are often equal."""
+    unequal_sd: float = 0.15
+    """Log seconds by which ranks differ that are not on time."""
+
+
+PRIORS = Priors()

@@ -1,0 +1,90 @@
+"""A plan is changed where that is worth more than it costs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.curves import TimeCurves
+from hvd_dbs.balancing.plan import Plan, Problem
+from hvd_dbs.balancing.posterior_curves import PosteriorCurves
+from hvd_dbs.balancing.priors import PRIORS
+from hvd_dbs.balancing.solvers.equal_finish import equal_finish
+from hvd_dbs.balancing.solvers.outlook import outlook
+from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
+
+_LEVELS = (0.5, 0.75, 1.0, 1.25)
+
+
+class ValueOfChange:
+    """Of a few plans the one of most value, or the plan in force."""
+
+    def init(self) -> SolverState:
+        """Nothing to remember."""
+        return {}
+
+    def solve(
+        self, state: SolverState, problem: Problem, curves: TimeCurves
+    ) -> tuple[Proposal, SolverState]:
+        """The plan of most value."""
+        if not isinstance(curves, PosteriorCurves):
+            return self._sure(problem, curves), state
+        believed = curves.shifted(_on_time(problem, curves))
+        now = outlook(believed, problem.current)
+        slowest = int(np.argmax(believed.seconds(problem.current.samples)))
+        life = float(believed.life[slowest])
+        best, value, why, gain = problem.current, 0.0, "", 0.0
+        for reason, plan in self._candidates(problem, believed):
+            if plan == best:
+                continue
+            then = outlook(believed, plan)
+            worth = life * (now.later - then.later)
+            worth -= PRIORS.reaction * max(then.now - now.now, 0.0) + PRIORS.switch
+            if worth > value:
+                best, value, why, gain = plan, worth, reason, now.now - then.now
+        if best == problem.current:
+            return Proposal(best, f"step {1000 * np.exp(now.now):.1f} ms; no change is worth it"), state
+        return Proposal(best, f"{why}, worth {value:.1f} steps", gain=gain), state
+
+    def _sure(self, problem: Problem, curves: TimeCurves) -> Proposal:
+        plan = equal_finish(problem, curves)
+        now, then = (float(np.max(curves.seconds(p.samples))) for p in (problem.current, plan))
+        if PRIORS.first_life * np.log(now / then) > PRIORS.switch:
+            return Proposal(plan)
+        return Proposal(problem.current)
+
+    def _candidates(self, problem: Problem, curves: PosteriorCurves) -> list[tuple[str, Plan]]:
+        found = [("a move", equal_finish(problem, curves))]
+        if problem.current.size <= 32:
+            found.append(("a trial", equal_finish(problem, curves.hopeful(0.8))))
+        if curves.periods.number.any():
+            further = np.where(curves.periods.number > 0, 1.0, 0.0)
+            sizes = further * (curves.periods.further() + curves.periods.slower)
+            for level in _LEVELS:
+                shift = np.maximum(level * sizes - curves.periods.slower, 0.0)
+                found.append(("a guard", equal_finish(problem, curves.shifted(shift))))
+        return found
+
+
+def _on_time(problem: Problem, curves: PosteriorCurves) -> NDArray[np.float64]:
+    """Log seconds by which each rank is taken to be nearer to the others than it was seen.
+
+    Ranks are on time, up to what is not known of them, or off by more: a mixture of two normal
+    distributions, whose weight is learnt.
+    """
+    samples = problem.current.samples
+    off = np.log(curves.seconds(samples))
+    off = off - np.median(off)
+    known, new = curves.deviations(samples)
+    variance = known**2 + new**2
+    wide = PRIORS.unequal_sd**2 + variance
+    ratio = np.exp(np.clip(0.5 * off**2 * (1 / variance - 1 / wide), 0, 300))
+    ratio *= np.sqrt(variance / wide)
+    size = off.size
+    on_time = PRIORS.ranks_on_time * size if np.ptp(samples) == 0 else 0.0
+    part = (on_time + 0.5 * size) / (on_time + size)
+    for _ in range(4):
+        chance = part / (part + (1 - part) * ratio)
+        part = (on_time + 0.5 + float(chance.sum())) / (on_time + 1.0 + size)
+    seen = off * PRIORS.unequal_sd**2 / wide
+    return np.asarray((1 - chance) * seen - off)
