@@ -64,10 +64,8 @@ class PosteriorCurves(PointCurves):
     life: NDArray[np.float64]
     periods: SlowPeriods
 
-    def deviations(
-        self, batch_sizes: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of log seconds: what is unsure of the nearest visited point, and what comes on top."""
+    def deviations(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of log seconds at each rank's batch size, shapes `[size]`."""
         away = np.abs(self.points - batch_sizes)
         away = np.where(np.isfinite(away), away, np.inf)
         nearest = np.argmin(away, axis=0)
@@ -75,17 +73,18 @@ class PosteriorCurves(PointCurves):
         distance, b = away[at], np.maximum(batch_sizes, 1.0)
         tooth = self.teeth**2 * -np.expm1(-2 * distance / PRIORS.teeth_length)
         tilt = (np.log(b / self.points[at]) * self.elasticity_sd) ** 2
-        return self.sd[at], np.sqrt(np.where(distance > 0, tooth + tilt, 0.0))
+        return np.sqrt(self.sd[at] ** 2 + np.where(distance > 0, tooth + tilt, 0.0))
 
     def shifted(self, log_shift: NDArray[np.float64]) -> PosteriorCurves:
         """The curves of ranks that take longer by these factors, in logarithms, `[size]`."""
         factor = np.exp(log_shift)
         return replace(self, times=self.times * factor, slope=self.slope * factor)
 
-    def hopeful(self, sigmas: float) -> PiecewiseCurves:
+    def hopeful(self, sigmas: float, current: NDArray[np.float64]) -> PiecewiseCurves:
         """The curves if batch sizes not visited were faster by so many deviations."""
         plain = self.in_pieces()
         visited = np.isfinite(self.points)
+        stale = np.sqrt(np.maximum(self.sd**2 - self.deviations(current) ** 2, 0.0))
         # Without its point, each piece between two points starts a sample later.
         first = np.vstack([plain.first[:1], plain.first[1:] + 1])
         start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
@@ -95,6 +94,6 @@ class PosteriorCurves(PointCurves):
         return PiecewiseCurves(
             first=np.vstack([np.where(visited, self.points, np.inf), first]),
             last=np.vstack([np.where(visited, self.points, -np.inf), plain.last]),
-            start=np.vstack([self.times, start * trust]),
+            start=np.vstack([self.times * np.exp(-sigmas * stale), start * trust]),
             slope=np.vstack([np.full_like(self.times, _FLAT), plain.slope * trust]),
         )

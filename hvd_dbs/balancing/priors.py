@@ -39,9 +39,9 @@ class Priors:
     """Part of a change that may differ from one batch size to another."""
     pause_rate: float = 0.005
     """Steps that were held up by something else."""
-    pause_log: float = 1.3
+    pause_log: float = 1.5
     """Log of how many times as long those take."""
-    pause_sd: float = 0.4
+    pause_sd: float = 1.0
     """How much that varies."""
 
     # Slow periods, and loads that announce them.

@@ -25,14 +25,15 @@ class Outlook:
     later: float
 
 
-def outlook(curves: PosteriorCurves, plan: Plan) -> Outlook:
-    """Expected log of the longest time of all ranks."""
+def outlook(curves: PosteriorCurves, plan: Plan, current: Plan) -> Outlook:
+    """Expected log of the longest time of all ranks, with a plan instead of the current one."""
     samples = plan.samples
-    mean = np.log(curves.seconds(samples))
-    known, new = curves.deviations(samples)
+    mean, sd = np.log(curves.seconds(samples)), curves.deviations(samples)
+    known = np.minimum(sd, curves.deviations(current.samples))
+    new = np.sqrt(sd**2 - known**2)
     chance = curves.periods.chance(PRIORS.reaction)
     further = curves.periods.further()
-    now = expected_longest(mean, np.hypot(known, new), chance, further)
+    now = expected_longest(mean, sd, chance, further)
     if not new.any():
         return Outlook(now, now)
     return Outlook(now, expected_longest(mean - _KEEPS * new, known, chance, further))

@@ -30,14 +30,14 @@ class ValueOfChange:
         if not isinstance(curves, PosteriorCurves):
             return self._sure(problem, curves), state
         believed = curves.shifted(_on_time(problem, curves))
-        now = outlook(believed, problem.current)
+        now = outlook(believed, problem.current, problem.current)
         slowest = int(np.argmax(believed.seconds(problem.current.samples)))
         life = float(believed.life[slowest])
         best, value, why, gain = problem.current, 0.0, "", 0.0
         for reason, plan in self._candidates(problem, believed):
             if plan == best:
                 continue
-            then = outlook(believed, plan)
+            then = outlook(believed, plan, problem.current)
             worth = life * (now.later - then.later)
             worth -= PRIORS.reaction * max(then.now - now.now, 0.0) + PRIORS.switch
             if worth > value:
@@ -56,7 +56,7 @@ class ValueOfChange:
     def _candidates(self, problem: Problem, curves: PosteriorCurves) -> list[tuple[str, Plan]]:
         found = [("a move", equal_finish(problem, curves))]
         if problem.current.size <= 32:
-            found.append(("a trial", equal_finish(problem, curves.hopeful(0.8))))
+            found.append(("a trial", equal_finish(problem, curves.hopeful(0.8, problem.current.samples))))
         if curves.periods.number.any():
             further = np.where(curves.periods.number > 0, 1.0, 0.0)
             sizes = further * (curves.periods.further() + curves.periods.slower)
@@ -69,22 +69,51 @@ class ValueOfChange:
 def _on_time(problem: Problem, curves: PosteriorCurves) -> NDArray[np.float64]:
     """Log seconds by which each rank is taken to be nearer to the others than it was seen.
 
-    Ranks are on time, up to what is not known of them, or off by more: a mixture of two normal
-    distributions, whose weight is learnt.
+    First as if all had the same batch size, since machines are often equal; then with the plan in
+    force, in which ranks were to finish together.
     """
-    samples = problem.current.samples
+    import os
+    V = os.environ.get("V", "a")
+    size = problem.current.size
+    even = np.full(size, problem.global_batch_size / size)
+    ptp = np.ptp(problem.current.samples)
+    if V == "a":
+        return _shrunk(problem, curves, problem.current.samples, PRIORS.ranks_on_time * size * (ptp == 0))
+    if V == "b":
+        near = ptp <= 0.25 * even[0]
+        if near:
+            return _shrunk(problem, curves, even, PRIORS.ranks_on_time * size)
+        return _shrunk(problem, curves, problem.current.samples, 0.0)
+    if V == "c":
+        near = ptp <= 0.25 * even[0]
+        if near:
+            return _shrunk(problem, curves, even, PRIORS.ranks_on_time * size)
+        return np.zeros(size)
+    return np.zeros(size)
+
+
+def _shrunk(
+    problem: Problem, curves: PosteriorCurves, samples: NDArray[np.float64], on_time: float
+) -> NDArray[np.float64]:
+    """Ranks take the same, up to what is not known of them, or are off by more.
+
+    A mixture of two normal distributions, whose weight is learnt.
+    """
     off = np.log(curves.seconds(samples))
     off = off - np.median(off)
-    known, new = curves.deviations(samples)
-    variance = known**2 + new**2
-    wide = PRIORS.unequal_sd**2 + variance
-    ratio = np.exp(np.clip(0.5 * off**2 * (1 / variance - 1 / wide), 0, 300))
-    ratio *= np.sqrt(variance / wide)
-    size = off.size
-    on_time = PRIORS.ranks_on_time * size if np.ptp(samples) == 0 else 0.0
-    part = (on_time + 0.5 * size) / (on_time + size)
+    import os
+    variance = curves.deviations(samples) ** 2
+    known = np.minimum(variance, curves.deviations(problem.current.samples) ** 2)
+    size, least = off.size, PRIORS.unequal_sd**2
+    part, spread = (on_time + 0.5 * size) / (on_time + size), max(least, float(np.mean(off**2)))
     for _ in range(4):
-        chance = part / (part + (1 - part) * ratio)
-        part = (on_time + 0.5 + float(chance.sum())) / (on_time + 1.0 + size)
-    seen = off * PRIORS.unequal_sd**2 / wide
-    return np.asarray((1 - chance) * seen - off)
+        wide = spread + variance
+        ratio = np.sqrt(variance / wide)
+        ratio *= np.exp(np.clip(0.5 * off**2 * (1 / variance - 1 / wide), 0, 300))
+        unequal = 1 - part / (part + (1 - part) * ratio)
+        part = (on_time + 0.5 + float(np.sum(1 - unequal))) / (on_time + 1.0 + size)
+        more = float(np.sum(unequal * np.maximum(off**2 - variance, 0.0)))
+        spread = least if os.environ.get("S") else max(least, more / max(float(np.sum(unequal)), 1e-9))
+    seen = unequal * off * spread / wide
+    # What is not known of other batch sizes is not moved by it.
+    return np.asarray((seen - off) * known / variance)

@@ -65,8 +65,8 @@ class Posterior:
         new["first"][begins] = np.column_stack([b, y])[begins]
         self._drift(new, steps)
         slot, seen = self._visit(new, b, usable)
-        self._learn(new, y, steps, slot, seen)
-        self._learn_load(new, measurement.cpu_load)
+        shift = self._learn(new, y, steps, slot, seen)
+        self._learn_load(new, measurement.cpu_load, shift)
         for name, rows in state.items():
             keep = ~usable
             new[name][keep] = rows[keep]
@@ -141,7 +141,7 @@ class Posterior:
 
     def _learn(
         self, state: ModelState, y: Rows, steps: Rows, slot: NDArray[np.intp], seen: NDArray
-    ) -> None:
+    ) -> Rows:
         prior, rows = self.priors, np.arange(y.size)
         covariance, mean = state["covariance"], state["mean"]
         there = np.isfinite(state["batch_size"])
@@ -189,12 +189,15 @@ class Posterior:
             keep = np.where(count > prior.memory_rounds, 1 - 1 / prior.memory_rounds, 1.0)
             ratio = np.where(which, total / count * shown, 0.0)
             state[name] = np.column_stack([total * keep + ratio, count * keep + same * which])
+        # Averages are known in proportion to the noise, which is only known by and by.
+        ratio = state["noise"][:, 0] / state["noise"][:, 1] / noise
+        state["covariance"] *= ratio[:, None, None]
         weight = 0.25 * same * seen
         trend = state["trend"] + weight * (z / np.sqrt(known) - state["trend"])
         state["trend"] = np.where(change > 0.5, 0.0, trend)
         shift = np.where(seen | (change > 0.5), move[rows, slot], 0.0)
-        state["load_shift"] += np.where(state["load_jump"] != 0, move[rows, slot], 0.0)
         self._slow_periods(state, shift, steps)
+        return np.asarray(move[rows, slot])
 
     def _weigh(
         self, z: Rows, known: Rows, unknown: Rows, steps: Rows, rounds: Rows
@@ -208,7 +211,9 @@ class Posterior:
         off = (np.log(longer) - prior.pause_log) / prior.pause_sd
         pauses = np.minimum(prior.pause_rate * steps, 1.0)
         pause = np.log(pauses * steps * np.exp(np.clip(z, 0, 50)) / longer / prior.pause_sd)
-        pause = np.where(z > 0, pause - 0.5 * off**2, -np.inf)
+        # Rounds of three steps and more leave out what takes over three times as long.
+        can_be = (z > 0) & ((steps < 3) | (longer < 3))
+        pause = np.where(can_be, pause - 0.5 * off**2, -np.inf)
         logs = np.stack([tails, change, pause])
         logs -= logs.max(axis=0)
         chances = np.exp(logs)
@@ -228,12 +233,12 @@ class Posterior:
         state["peak"] = np.where(is_slow, np.maximum(state["peak"], slower), 0.0)
         state["slower"] = slower
 
-    def _learn_load(self, state: ModelState, cpu_load: Rows) -> None:
+    def _learn_load(self, state: ModelState, cpu_load: Rows, shift: Rows) -> None:
         """A rise of the load slows a rank beforehand, as far as earlier rises were followed."""
         prior = self.priors
         jump = state["load_jump"]
         answered = jump != 0
-        pace = np.clip(state["load_shift"], -1.5, 1.5)
+        pace = np.clip(state["load_shift"] + shift, -1.5, 1.5)
         sums = state["load_sums"] + np.where(
             answered[:, np.newaxis], np.column_stack([jump**2, jump * pace]), 0.0
         )
@@ -242,17 +247,18 @@ class Posterior:
         off = np.nan_to_num(reading - usual)
         jumps = np.abs(off) > prior.load_jump
         factor = np.clip(sums[:, 1] / (sums[:, 0] + prior.load_unknown), 0.0, 1.5)
-        rise = np.where(jumps, np.maximum(off, 0.0), 0.0)
+        # What the round has shown already was part of it.
+        rise = np.where(jumps & (off > 0), np.maximum(factor * off - np.maximum(shift, 0.0), 0.0), 0.0)
         there = np.isfinite(state["batch_size"])
-        state["mean"] += np.where(there, (factor * rise)[:, np.newaxis], 0.0)
+        state["mean"] += np.where(there, rise[:, np.newaxis], 0.0)
         both = there[:, :, np.newaxis] & there[:, np.newaxis, :]
-        unsure = (0.5 * rise) ** 2
+        unsure = (0.5 * rise) ** 2  # Or it means nothing this time.
         state["covariance"] += np.where(both, unsure[:, np.newaxis, np.newaxis], 0.0)
-        state["slower"] += factor * rise
+        state["slower"] += rise
         state["load"] = np.where(jumps, reading, usual + 0.2 * off)
         state["load_sums"] = sums
         state["load_jump"] = np.where(jumps, off, 0.0)
-        state["load_shift"] = np.where(jumps, factor * rise, 0.0)
+        state["load_shift"] = np.where(jumps, shift + rise, 0.0)
 
     def record(self, state: ModelState) -> Rows:
         """Points, log seconds and their deviations, and the other fields of `PosteriorCurves`."""
