@@ -33,12 +33,14 @@ class ValueOfChange:
         now = outlook(believed, problem.current, problem.current)
         slowest = int(np.argmax(believed.seconds(problem.current.samples)))
         life = float(believed.life[slowest])
+        import os
+        doubt = float(os.environ.get("D", 0.7)) * float(believed.deviations(problem.current.samples)[slowest])
         best, value, why, gain = problem.current, 0.0, "", 0.0
         for reason, plan in self._candidates(problem, believed):
             if plan == best:
                 continue
             then = outlook(believed, plan, problem.current)
-            worth = life * (now.later - then.later)
+            worth = life * (now.later - then.later - doubt)
             worth -= PRIORS.reaction * max(then.now - now.now, 0.0) + PRIORS.switch
             if worth > value:
                 best, value, why, gain = plan, worth, reason, now.now - then.now
