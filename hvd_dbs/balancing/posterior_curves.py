@@ -55,6 +55,7 @@ class PosteriorCurves(PointCurves):
         elasticity_sd: Of d log t / d log b beyond them, shape `[size]`.
         teeth: Deviation of what a batch size not visited adds, shape `[size]`.
         life: Steps that a rank's pace is expected to last, shape `[size]`.
+        rounds: Rounds by which its noise is known, shape `[size]`.
         periods: Slow periods.
     """
 
@@ -62,6 +63,7 @@ class PosteriorCurves(PointCurves):
     elasticity_sd: NDArray[np.float64]
     teeth: NDArray[np.float64]
     life: NDArray[np.float64]
+    rounds: NDArray[np.float64]
     periods: SlowPeriods
 
     def deviations(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -108,10 +108,12 @@ def _shrunk(
     known = np.minimum(variance, curves.deviations(problem.current.samples) ** 2)
     size, least = off.size, PRIORS.unequal_sd**2
     part, spread = (on_time + 0.5 * size) / (on_time + size), max(least, float(np.mean(off**2)))
+    rounds = curves.rounds
+    tails = 0.5 * (rounds + 1) * np.log1p(off**2 / variance / rounds)
     for _ in range(4):
         wide = spread + variance
         ratio = np.sqrt(variance / wide)
-        ratio *= np.exp(np.clip(0.5 * off**2 * (1 / variance - 1 / wide), 0, 300))
+        ratio *= np.exp(np.clip(tails - 0.5 * off**2 / wide, -300, 300))
         unequal = 1 - part / (part + (1 - part) * ratio)
         part = (on_time + 0.5 + float(np.sum(1 - unequal))) / (on_time + 1.0 + size)
         more = float(np.sum(unequal * np.maximum(off**2 - variance, 0.0)))

@@ -23,7 +23,7 @@ class Posterior:
         priors: All beliefs.
     """
 
-    record_size = 3 * _CAPACITY + 8
+    record_size = 3 * _CAPACITY + 10
 
     def __init__(self, priors: Priors = PRIORS) -> None:
         self.priors = priors
@@ -43,7 +43,7 @@ class Posterior:
             "noise": np.tile(noise, (num_rows, 1)),
             "teeth": np.tile([prior.teeth_sd**2, 1.0], (num_rows, 1)),
             "trend": np.zeros(num_rows),
-            "lasted": np.zeros((num_rows, 2)),
+            "events": np.zeros((num_rows, 3)),
             "slower": np.zeros(num_rows),
             "peak": np.zeros(num_rows),
             "slow_periods": np.zeros((num_rows, 3)),
@@ -162,7 +162,7 @@ class Posterior:
         wide = column + np.where(there, jump, 0.0)
         wide[rows, slot] += own
         unknown = known + jump + own
-        same, change, pause = self._weigh(z, known, unknown, steps, state["noise"][:, 1])
+        same, change, pause = self._weigh(state, z, known, unknown, steps)
         gain, wide_gain = column / known[:, np.newaxis], wide / unknown[:, np.newaxis]
         moves = gain * z[:, np.newaxis], wide_gain * z[:, np.newaxis]
         move = same[:, np.newaxis] * moves[0] + change[:, np.newaxis] * moves[1]
@@ -182,7 +182,7 @@ class Posterior:
         state["mean"] = mean + np.where(there, move, 0.0)
         state["covariance"] = after
         keep = np.exp(-steps / prior.life_memory)[:, np.newaxis]
-        state["lasted"] = state["lasted"] * keep + np.column_stack([change, steps])
+        state["events"] = state["events"] * keep + np.column_stack([change, pause, steps])
         shown = same * np.minimum(z**2 / known, 25.0)
         for name, which in (("noise", seen), ("teeth", ~seen & (state["rounds"] > 1))):
             total, count = state[name].T
@@ -200,17 +200,18 @@ class Posterior:
         return np.asarray(move[rows, slot])
 
     def _weigh(
-        self, z: Rows, known: Rows, unknown: Rows, steps: Rows, rounds: Rows
+        self, state: ModelState, z: Rows, known: Rows, unknown: Rows, steps: Rows
     ) -> tuple[Rows, Rows, Rows]:
         """Chances that a surprise is noise, a change of pace, or a pause."""
-        prior = self.priors
+        prior, rounds = self.priors, state["noise"][:, 1]
+        changes, pauses, lasted = state["events"].T
         tails = -0.5 * (rounds + 1) * np.log1p(z**2 / known / rounds) - 0.5 * np.log(known)
-        changes = prior.change_rate * steps
+        changes = steps * (changes + 0.5) / (lasted + 0.5 / prior.change_rate)
         change = np.log(changes) - 0.5 * z**2 / unknown - 0.5 * np.log(unknown)
+        pauses = steps * (pauses + 0.5) / (lasted + 0.5 / prior.pause_rate)
         longer = 1 + steps * np.expm1(np.clip(z, 0, 50))
         off = (np.log(longer) - prior.pause_log) / prior.pause_sd
-        pauses = np.minimum(prior.pause_rate * steps, 1.0)
-        pause = np.log(pauses * steps * np.exp(np.clip(z, 0, 50)) / longer / prior.pause_sd)
+        pause = np.log(np.minimum(pauses, 1.0) * steps * np.exp(np.clip(z, 0, 50)) / longer / prior.pause_sd)
         # Rounds of three steps and more leave out what takes over three times as long.
         can_be = (z > 0) & ((steps < 3) | (longer < 3))
         pause = np.where(can_be, pause - 0.5 * off**2, -np.inf)
@@ -274,9 +275,9 @@ class Posterior:
         slope, slope_sd = self._elasticity(state, rows)
         teeth = np.sqrt(state["teeth"][:, 0] / state["teeth"][:, 1])
         ends, sizes, quiet = state["slow_periods"].T
-        changes, lasted = state["lasted"].T
+        changes, _, lasted = state["events"].T
         life = (lasted + self.priors.first_life) / (changes + 1)
-        others = [slope, slope_sd, teeth, life, state["slower"], ends, sizes, quiet]
+        others = [slope, slope_sd, teeth, life, *state["noise"].T, state["slower"], ends, sizes, quiet]
         record = np.column_stack([*parts, *others])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
@@ -302,14 +303,20 @@ class Posterior:
     def curves(self, records: Rows) -> PosteriorCurves:
         """The curves that the records describe."""
         columns = np.ascontiguousarray(records.T)
-        points, logs, sd = np.split(columns[:-8], 3)
+        points, logs, sd = np.split(columns[:-10], 3)
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        slope, slope_sd, teeth, life, *periods = columns[-8:]
+        slope, slope_sd, teeth, life, noise, rounds, *periods = columns[-10:]
+        # Where a rank's own noise is not known yet, that of all ranks tells more than the prior.
+        prior = self.priors
+        weight = prior.noise_rounds
+        own, number = noise - weight * prior.noise_sd**2, rounds - weight
+        pooled = (own.sum() + weight * prior.noise_sd**2) / (number.sum() + weight)
+        sd = sd * np.sqrt((own + weight * pooled) / (number + weight) / (noise / rounds))
         times = np.exp(logs)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0)
         at = last, np.arange(last.size)
         slope = np.clip(slope, 0.2, 1.0) * times[at] / points[at]
         return PosteriorCurves(
-            points, times, slope, sd, slope_sd, teeth, life, SlowPeriods(*periods)
+            points, times, slope, sd, slope_sd, teeth, life, rounds, SlowPeriods(*periods)
         )
