@@ -59,7 +59,7 @@ class Priors:
     """Steps that a plan is expected to last before anything is known."""
     life_memory: float = 300.0
     """Steps over which changes are counted."""
-    reaction: float = 4.0
+    reaction: float = 2.0
     """Steps until a bad plan is taken back: a round, and the steps prepared in advance."""
     switch: float = 0.3
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""

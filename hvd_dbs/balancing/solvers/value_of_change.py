@@ -33,14 +33,12 @@ class ValueOfChange:
         now = outlook(believed, problem.current, problem.current)
         slowest = int(np.argmax(believed.seconds(problem.current.samples)))
         life = float(believed.life[slowest])
-        import os
-        doubt = float(os.environ.get("D", 0.7)) * float(believed.deviations(problem.current.samples)[slowest])
         best, value, why, gain = problem.current, 0.0, "", 0.0
         for reason, plan in self._candidates(problem, believed):
             if plan == best:
                 continue
             then = outlook(believed, plan, problem.current)
-            worth = life * (now.later - then.later - doubt)
+            worth = life * (now.later - then.later)
             worth -= PRIORS.reaction * max(then.now - now.now, 0.0) + PRIORS.switch
             if worth > value:
                 best, value, why, gain = plan, worth, reason, now.now - then.now
@@ -74,24 +72,11 @@ def _on_time(problem: Problem, curves: PosteriorCurves) -> NDArray[np.float64]:
     First as if all had the same batch size, since machines are often equal; then with the plan in
     force, in which ranks were to finish together.
     """
-    import os
-    V = os.environ.get("V", "a")
     size = problem.current.size
     even = np.full(size, problem.global_batch_size / size)
-    ptp = np.ptp(problem.current.samples)
-    if V == "a":
-        return _shrunk(problem, curves, problem.current.samples, PRIORS.ranks_on_time * size * (ptp == 0))
-    if V == "b":
-        near = ptp <= 0.25 * even[0]
-        if near:
-            return _shrunk(problem, curves, even, PRIORS.ranks_on_time * size)
-        return _shrunk(problem, curves, problem.current.samples, 0.0)
-    if V == "c":
-        near = ptp <= 0.25 * even[0]
-        if near:
-            return _shrunk(problem, curves, even, PRIORS.ranks_on_time * size)
+    if np.max(np.abs(problem.current.samples / even - 1)) > PRIORS.unequal_sd:
         return np.zeros(size)
-    return np.zeros(size)
+    return _shrunk(problem, curves, even, PRIORS.ranks_on_time * size)
 
 
 def _shrunk(
@@ -103,7 +88,6 @@ def _shrunk(
     """
     off = np.log(curves.seconds(samples))
     off = off - np.median(off)
-    import os
     variance = curves.deviations(samples) ** 2
     known = np.minimum(variance, curves.deviations(problem.current.samples) ** 2)
     size, least = off.size, PRIORS.unequal_sd**2
@@ -117,7 +101,7 @@ def _shrunk(
         unequal = 1 - part / (part + (1 - part) * ratio)
         part = (on_time + 0.5 + float(np.sum(1 - unequal))) / (on_time + 1.0 + size)
         more = float(np.sum(unequal * np.maximum(off**2 - variance, 0.0)))
-        spread = least if os.environ.get("S") else max(least, more / max(float(np.sum(unequal)), 1e-9))
+        spread = max(least, more / max(float(np.sum(unequal)), 1e-9))
     seen = unequal * off * spread / wide
     # What is not known of other batch sizes is not moved by it.
     return np.asarray((seen - off) * known / variance)

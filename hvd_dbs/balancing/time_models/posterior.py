@@ -43,6 +43,7 @@ class Posterior:
             "noise": np.tile(noise, (num_rows, 1)),
             "teeth": np.tile([prior.teeth_sd**2, 1.0], (num_rows, 1)),
             "trend": np.zeros(num_rows),
+            "suspect": np.zeros((num_rows, 2)),
             "events": np.zeros((num_rows, 3)),
             "slower": np.zeros(num_rows),
             "peak": np.zeros(num_rows),
@@ -163,6 +164,10 @@ class Posterior:
         wide[rows, slot] += own
         unknown = known + jump + own
         same, change, pause = self._weigh(state, z, known, unknown, steps)
+        # What looks like a pause moves nothing, unless the next round shows it again.
+        held_up = pause > np.maximum(same, change)
+        state["suspect"] = np.where(held_up[:, np.newaxis], np.column_stack([z, change]), 0.0)
+        same, change = np.where(held_up, 0.0, same), np.where(held_up, 0.0, change)
         gain, wide_gain = column / known[:, np.newaxis], wide / unknown[:, np.newaxis]
         moves = gain * z[:, np.newaxis], wide_gain * z[:, np.newaxis]
         move = same[:, np.newaxis] * moves[0] + change[:, np.newaxis] * moves[1]
@@ -208,6 +213,10 @@ class Posterior:
         tails = -0.5 * (rounds + 1) * np.log1p(z**2 / known / rounds) - 0.5 * np.log(known)
         changes = steps * (changes + 0.5) / (lasted + 0.5 / prior.change_rate)
         change = np.log(changes) - 0.5 * z**2 / unknown - 0.5 * np.log(unknown)
+        # Or the pace changed in the last round already, which looked like a pause.
+        suspect, chance = state["suspect"].T
+        again = np.log(chance) - 0.5 * (z - suspect) ** 2 / known - 0.5 * np.log(known)
+        change = np.logaddexp(change, np.where(chance > 0, again, -np.inf))
         pauses = steps * (pauses + 0.5) / (lasted + 0.5 / prior.pause_rate)
         longer = 1 + steps * np.expm1(np.clip(z, 0, 50))
         off = (np.log(longer) - prior.pause_log) / prior.pause_sd
