@@ -46,6 +46,7 @@ class Posterior:
             "suspect": np.zeros((num_rows, 2)),
             "events": np.zeros((num_rows, 3)),
             "slower": np.zeros(num_rows),
+            "announced": np.zeros(num_rows),
             "peak": np.zeros(num_rows),
             "slow_periods": np.zeros((num_rows, 3)),
             "load": np.full(num_rows, np.nan),
@@ -233,7 +234,10 @@ class Posterior:
     def _slow_periods(self, state: ModelState, shift: Rows, steps: Rows) -> None:
         prior = self.priors
         slower = np.maximum(state["slower"] + shift, 0.0) * np.exp(-steps / prior.slow_memory)
-        is_slow, was = slower > prior.slow, state["peak"] > 0
+        # What the load has announced is no surprise.
+        announced = np.minimum(state["announced"], slower)
+        is_slow, was = slower - announced > prior.slow, state["peak"] > 0
+        state["announced"] = announced
         ends = was & ~is_slow & (shift < 0)
         ended = np.where(ends, 1.0, 0.0)
         quiet = np.where(is_slow, 0.0, steps)
@@ -265,6 +269,7 @@ class Posterior:
         unsure = (0.5 * rise) ** 2  # Or it means nothing this time.
         state["covariance"] += np.where(both, unsure[:, np.newaxis, np.newaxis], 0.0)
         state["slower"] += rise
+        state["announced"] += rise
         state["load"] = np.where(jumps, reading, usual + 0.2 * off)
         state["load_sums"] = sums
         state["load_jump"] = np.where(jumps, off, 0.0)
