@@ -61,7 +61,7 @@ class Priors:
     """Steps over which changes are counted."""
     reaction: float = 2.0
     """Steps until a bad plan is taken back: a round, and the steps prepared in advance."""
-    switch: float = 0.3
+    switch: float = 1.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     ranks_on_time: float = 3.0
     """An even plan is as good as that many times its ranks seen on time: machines are often equal."""

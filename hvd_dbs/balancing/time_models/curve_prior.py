@@ -1,0 +1,79 @@
+"""What a rank's curve is taken to be between and beyond the batch sizes that it has visited."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.priors import PRIORS
+
+Rows = NDArray[np.float64]
+
+_NUGGET = 1e-8
+"""Keeps the inverse finite where two points say the same."""
+
+
+class CurvePrior:
+    """A Gaussian process for log t(b), for some ranks at once.
+
+    With x = b / b_1 and log t_1 of a rank's first round, the mean is log t_1 + log(f + (1 - f) x),
+    and the covariance 1 + s^2 phi phi' + tau^2 exp(-|b - b'| / l): the level, the fixed part f with
+    phi = (1 - x) / (f + (1 - f) x), and jumps of the curve.
+
+    Args:
+        first: b_1 and log t_1, shape `[rows, 2]`.
+        teeth: tau^2, shape `[rows]`.
+        points: Batch sizes visited, NaN for none, shape `[rows, capacity]`.
+        mean: What is known of log t there, same shape.
+        covariance: And how surely, shape `[rows, capacity, capacity]`.
+    """
+
+    def __init__(
+        self, first: Rows, teeth: Rows, points: Rows, mean: Rows, covariance: Rows
+    ) -> None:
+        self._first, self._teeth, self._points = first, teeth, points
+        self._covariance, there = covariance, np.isfinite(points)
+        self._there = there
+        both = there[:, :, np.newaxis] & there[:, np.newaxis, :]
+        kernel = np.where(both, self._kernel(points, points), 0.0)
+        at = np.arange(points.shape[1])
+        kernel[:, at, at] += np.where(there, _NUGGET, 1.0)
+        self._inverse = np.linalg.inv(kernel)
+        self._off = np.where(there, mean - self._mean(points), 0.0)
+
+    def at(self, batch_sizes: Rows) -> tuple[Rows, Rows, Rows]:
+        """Mean, variance, and covariance with the points, at one more batch size of each rank."""
+        b = batch_sizes[:, np.newaxis]
+        cross = np.where(self._there, self._kernel(b, self._points)[:, 0], 0.0)
+        weight = np.einsum("rj,rjk->rk", cross, self._inverse)
+        spread = np.einsum("rj,rjk->rk", weight, self._covariance)
+        own = self._kernel(b, b)[:, 0, 0]
+        variance = own - np.sum(weight * cross, axis=1) + np.sum(spread * weight, axis=1)
+        return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, spread
+
+    def elasticity(self, batch_sizes: Rows) -> tuple[Rows, Rows]:
+        """d log t / d log b at each rank's batch size, without jumps, and its deviation."""
+        f, variance = PRIORS.fixed_part, PRIORS.fixed_part_sd**2
+        phi = np.where(self._there, self._tilt(self._points), 0.0)
+        weight = variance * np.einsum("rj,rjk->rk", phi, self._inverse)
+        left = variance - variance * np.sum(weight * phi, axis=1)
+        left += np.einsum("rj,rjk,rk->r", weight, self._covariance, weight)
+        x = batch_sizes / self._first[:, 0]
+        pace = f + (1 - f) * x
+        turn = -x / pace**2  # d phi / d log b
+        value = (1 - f) * x / pace + turn * np.sum(weight * self._off, axis=1)
+        return value, np.abs(turn) * np.sqrt(np.maximum(left, 0.0))
+
+    def _mean(self, b: Rows) -> Rows:
+        f = PRIORS.fixed_part
+        return self._first[:, 1:] + np.log(f + (1 - f) * b / self._first[:, :1])
+
+    def _tilt(self, b: Rows) -> Rows:
+        f, x = PRIORS.fixed_part, b / self._first[:, :1]
+        return np.asarray((1 - x) / (f + (1 - f) * x))
+
+    def _kernel(self, b: Rows, c: Rows) -> Rows:
+        distance = np.abs(b[:, :, np.newaxis] - c[:, np.newaxis, :])
+        jumps = self._teeth[:, np.newaxis, np.newaxis] * np.exp(-distance / PRIORS.teeth_length)
+        tilt = self._tilt(b)[:, :, np.newaxis] * self._tilt(c)[:, np.newaxis, :]
+        return np.asarray(1.0 + PRIORS.fixed_part_sd**2 * tilt + jumps)

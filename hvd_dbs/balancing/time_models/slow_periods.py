@@ -1,0 +1,73 @@
+"""When ranks are slower than usual, and the load that announces it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hvd_dbs.balancing.priors import PRIORS
+from hvd_dbs.balancing.time_models.curve_prior import Rows
+from hvd_dbs.balancing.time_models.time_model import ModelState
+
+_MOST_LOAD, _MOST_SHIFT, _READING_WEIGHT = 0.8, 1.5, 0.2
+
+
+def no_periods(num_rows: int) -> ModelState:
+    """Before the first round.
+
+    "slower": log seconds above the usual pace, of which the load has announced "announced";
+    "peak": the most in the period under way; "slow_periods": number, sum of peaks, quiet steps.
+    "load": -log(1 - c) when steady; "load_jump", "load_shift": a jump whose effect is awaited, and
+    the change of pace seen since; "load_sums": what jumps were followed by.
+    """
+    names = ("slower", "announced", "peak", "load_jump", "load_shift")
+    return {
+        **{name: np.zeros(num_rows) for name in names},
+        "slow_periods": np.zeros((num_rows, 3)),
+        "load": np.full(num_rows, np.nan),
+        "load_sums": np.zeros((num_rows, 2)),
+    }
+
+
+def note_pace(state: ModelState, shift: Rows, steps: Rows) -> None:
+    """Adds changes of pace, log seconds; a pace that lasts becomes the usual one."""
+    slower = np.maximum(state["slower"] + shift, 0.0) * np.exp(-steps / PRIORS.slow_memory)
+    # What the load has announced is no surprise.
+    announced = np.minimum(state["announced"], slower)
+    is_slow = slower - announced > PRIORS.slow
+    ended = np.where((state["peak"] > 0) & ~is_slow & (shift < 0), 1.0, 0.0)
+    quiet = np.where(is_slow, 0.0, steps)
+    new = np.column_stack([ended, ended * state["peak"], quiet])
+    state["slow_periods"] = state["slow_periods"] + new
+    state["peak"] = np.where(is_slow, np.maximum(state["peak"], slower), 0.0)
+    state["slower"], state["announced"] = slower, announced
+
+
+def read_load(state: ModelState, cpu_load: Rows, shift: Rows) -> Rows:
+    """How much slower ranks will be than in the last round, as their load says.
+
+    A host of which others use the part c leaves a process 1 - c. Whether steps take 1 / (1 - c)
+    times as long is learnt: a regression of changes of pace on jumps of -log(1 - c), shrunk to 0.
+
+    Args:
+        state: What `no_periods` names.
+        cpu_load: Processor use by others at the round's end.
+        shift: Change of pace that the round has shown.
+    """
+    jump = state["load_jump"]
+    seen = np.clip(state["load_shift"] + shift, -_MOST_SHIFT, _MOST_SHIFT)
+    state["load_sums"] = state["load_sums"] + np.column_stack([jump**2, jump * seen])
+    reading = -np.log1p(-np.clip(cpu_load, 0.0, _MOST_LOAD))
+    usual = np.where(np.isfinite(state["load"]), state["load"], reading)
+    off = np.nan_to_num(reading - usual)
+    jumps = np.abs(off) > PRIORS.load_jump
+    squares, products = state["load_sums"].T
+    factor = np.clip(products / (squares + PRIORS.load_unknown), 0.0, _MOST_SHIFT)
+    # What the round has shown already was part of it; a fall is believed once it is seen.
+    rise = np.maximum(factor * off - np.maximum(shift, 0.0), 0.0)
+    rise = np.where(jumps & (off > 0), rise, 0.0)
+    state["load"] = np.where(jumps, reading, usual + _READING_WEIGHT * off)
+    state["load_jump"] = np.where(jumps, off, 0.0)
+    state["load_shift"] = np.where(jumps, shift + rise, 0.0)
+    state["slower"] = state["slower"] + rise
+    state["announced"] = state["announced"] + rise
+    return np.asarray(rise)
