@@ -102,8 +102,8 @@ class Controller:
     def note_communication(self, seconds: float) -> None:
         """What a step of the last round took beyond the longest busy time. For rank 0.
 
-        It is the same for all ranks, whatever the plan is, and so changes no decision: only the
-        predicted seconds include it.
+        It is the same for all ranks, whatever the plan is. Predicted seconds include it, and where
+        it is long, a change of plan has to gain more.
 
         Args:
             seconds: NaN: unknown.
@@ -217,7 +217,11 @@ class Controller:
                 if doubt:
                     return self._keep(doubt, warning=True)
                 problem = Problem(
-                    self.global_batch_size, self.bounds, self.plan, self.decision_seconds
+                    self.global_batch_size,
+                    self.bounds,
+                    self.plan,
+                    self.decision_seconds,
+                    self._communication_seconds,
                 )
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
         except Exception as error:  # Whatever a solver meets, the plan is kept.
@@ -226,7 +230,7 @@ class Controller:
         self._solver_state = solver_state
         changed = proposal.plan != self.plan
         # The same of each plan, and part of each step that was measured.
-        communication = float(np.median(self._communication)) if self._communication else 0.0
+        communication = self._communication_seconds
         before = after = float(np.max(now)) + communication
         reason = f"kept: {proposal.reason or f'step {_milliseconds(before)}'}"
         if changed:
@@ -239,6 +243,10 @@ class Controller:
                 reason = f"{reason}; {proposal.reason}"
         seconds, due = (before, after), proposal.steps_to_next
         return Decision(proposal.plan, changed, reason, seconds, steps_to_next=due)
+
+    @property
+    def _communication_seconds(self) -> float:
+        return float(np.median(self._communication)) if self._communication else 0.0
 
     def _due(self, wish: int | None) -> int | None:
         """Steps until the next decision; None where an epoch's end, or nothing, brings it."""

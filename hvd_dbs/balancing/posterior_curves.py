@@ -75,7 +75,7 @@ class PosteriorCurves(PointCurves):
         distance, b = away[at], np.maximum(batch_sizes, 1.0)
         tooth = self.teeth**2 * -np.expm1(-2 * distance / PRIORS.teeth_length)
         tilt = (np.log(b / self.points[at]) * self.elasticity_sd) ** 2
-        return np.sqrt(self.sd[at] ** 2 + np.where(distance > 0, tooth + tilt, 0.0))
+        return np.asarray(np.sqrt(self.sd[at] ** 2 + np.where(distance > 0, tooth + tilt, 0.0)))
 
     def shifted(self, log_shift: NDArray[np.float64]) -> PosteriorCurves:
         """The curves of ranks that take longer by these factors, in logarithms, `[size]`."""

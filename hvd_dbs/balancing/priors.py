@@ -49,6 +49,8 @@ class Priors:
     """Log seconds from which a rank is in a slow period."""
     slow_memory: float = 500.0
     """Steps after which a slower pace counts as the usual one."""
+    slow_sd: float = 0.25
+    """By how much the sizes of a rank's slow periods vary, in parts of them."""
     load_jump: float = 0.2
     """Rise of -log(1 - load) that is no noise of the reading."""
     load_unknown: float = 0.1
@@ -60,11 +62,11 @@ class Priors:
     life_memory: float = 300.0
     """Steps over which changes are counted."""
     reaction: float = 2.0
-    """Steps until a bad plan is taken back: a round, and the steps prepared in advance."""
+    """Steps until a bad plan is taken back, and a rank that has become slow is helped."""
     switch: float = 1.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
-    ranks_on_time: float = 3.0
-    """An even plan is as good as that many times its ranks seen on time: machines are often equal."""
+    equal_ranks: float = 3.0
+    """Ranks that count as seen to be equal beforehand, for each rank of the job: machines often are."""
     unequal_sd: float = 0.15
     """Log seconds by which ranks differ that are not on time."""
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import LEAST_SECONDS, MOST_SECONDS
+from hvd_dbs.balancing.point_curves import PointCurves
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums
-from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 MOST_POINTS = 8
 """Batch sizes that are kept of a kind of device and a model."""
@@ -51,7 +51,7 @@ Speeds = Mapping[str, Sequence[SpeedPoint]]
 """Points by class of ranks of about the same speed, with different batch sizes."""
 
 
-def curves_through(points_by_row: Sequence[Sequence[SpeedPoint]]) -> VisitedCurves:
+def curves_through(points_by_row: Sequence[Sequence[SpeedPoint]]) -> PointCurves:
     """Curves through measured points, one row each; no row is empty."""
     size, capacity = len(points_by_row), max(map(len, points_by_row))
     points, times = (np.full((capacity, size), np.nan) for _ in range(2))
@@ -66,8 +66,7 @@ def curves_through(points_by_row: Sequence[Sequence[SpeedPoint]]) -> VisitedCurv
     # One point alone does not say which part of a step is fixed.
     most = np.where(last[0] > 0, 1.0, ELASTICITY) * steepest
     slope = np.clip(line(sums).per_sample, _LEAST_ELASTICITY * steepest, most)
-    none = np.zeros(size)
-    return VisitedCurves(points, times, slope, none, none, none, SlowSpells.none(size))
+    return PointCurves(points, times, slope)
 
 
 def merged(old: Sequence[SpeedPoint], new: Sequence[SpeedPoint]) -> list[SpeedPoint]:

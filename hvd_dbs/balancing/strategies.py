@@ -174,7 +174,16 @@ def adaptive_v1() -> Strategy:
 PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
     {
         preset.__name__: preset
-        for preset in (even, dbs, lb_bsp_cpu, lb_bsp_gpu, omnilearn, cannikin, adaptive, adaptive_v1)
+        for preset in (
+            even,
+            dbs,
+            lb_bsp_cpu,
+            lb_bsp_gpu,
+            omnilearn,
+            cannikin,
+            adaptive,
+            adaptive_v1,
+        )
     }
 )
 """Strategies that need no arguments, by name."""

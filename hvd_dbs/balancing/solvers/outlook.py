@@ -12,31 +12,43 @@ from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 
 _POINTS = 16
-_KEEPS = 0.4
+_BETTER_OF_TWO = 0.4
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
-_SIZES_SD = 0.25
+_MOST_RANKS, _REST = 256, 256
+"""Of more ranks, the latest ones are looked at, and a sample of the others."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """Log seconds of a step: with the plan as it is, and once what it shows has been used."""
+    """Expected log seconds of a step.
+
+    Attributes:
+        now: With the plan as it is.
+        later: Once each rank has kept the better of what it had and what the plan shows.
+    """
 
     now: float
     later: float
 
 
 def outlook(curves: PosteriorCurves, plan: Plan, current: Plan) -> Outlook:
-    """Expected log of the longest time of all ranks, with a plan instead of the current one."""
-    samples = plan.samples
-    mean, sd = np.log(curves.seconds(samples)), curves.deviations(samples)
+    """Expected log of the longest time of all ranks.
+
+    Args:
+        curves: What is known.
+        plan: The plan in question.
+        current: The plan in force.
+    """
+    mean = np.log(curves.seconds(plan.samples))
+    sd = curves.deviations(plan.samples)
+    # The rest of what is unsure is unsure with any plan.
     known = np.minimum(sd, curves.deviations(current.samples))
-    new = np.sqrt(sd**2 - known**2)
-    chance = curves.periods.chance(PRIORS.reaction)
-    further = curves.periods.further()
+    chance, further = curves.periods.chance(PRIORS.reaction), curves.periods.further()
     now = expected_longest(mean, sd, chance, further)
+    new = np.sqrt(sd**2 - known**2)
     if not new.any():
         return Outlook(now, now)
-    return Outlook(now, expected_longest(mean - _KEEPS * new, known, chance, further))
+    return Outlook(now, expected_longest(mean - _BETTER_OF_TWO * new, known, chance, further))
 
 
 def expected_longest(
@@ -45,26 +57,44 @@ def expected_longest(
     chance: NDArray[np.float64],
     further: NDArray[np.float64],
 ) -> float:
-    """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance."""
-    sd = np.maximum(sd, 1e-6)
-    least, most = float(np.max(mean - 3 * sd)), float(np.max(mean + 3.5 * sd))
-    q = np.linspace(least, most, _POINTS)
-    slow_sd = np.hypot(sd, _SIZES_SD * further)
+    """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance.
+
+    It is the integral of one minus the product of the distribution functions.
+
+    Example:
+        >>> none = np.zeros(2)
+        >>> round(expected_longest(np.zeros(2), np.ones(2), none, none), 2)  # 1 / sqrt(pi)
+        0.57
+    """
+    sd, slow_sd = np.maximum(sd, 1e-6), np.hypot(sd, PRIORS.slow_sd * further)
+    top, end = mean + 3.5 * sd, mean + further + 2.5 * slow_sd
     at_risk = chance * further > 0
-    if at_risk.any():
-        end = float(np.max(np.where(at_risk, mean + further + 2.5 * slow_sd, most)))
-        if end > most:
-            q = np.concatenate([q, np.linspace(most, end, _POINTS)[1:]])
+    least, most = float(np.max(mean - 3 * sd)), float(np.max(top))
+    q = np.linspace(least, most, _POINTS)
+    last = float(np.max(np.where(at_risk, end, most)))
+    if last > most:
+        q = np.concatenate([q, np.linspace(most, last, _POINTS)[1:]])
+    weight: float | NDArray[np.float64] = 1.0
+    if mean.size > _MOST_RANKS + _REST:
+        order = np.argpartition(-np.where(at_risk, end, top), _MOST_RANKS)
+        rest = order[_MOST_RANKS :: -(-(mean.size - _MOST_RANKS) // _REST)]
+        ranks = np.concatenate([order[:_MOST_RANKS], rest])
+        weight = np.ones(ranks.size)
+        weight[_MOST_RANKS:] = (mean.size - _MOST_RANKS) / rest.size
+        mean, sd, slow_sd, chance, further, at_risk = (
+            part[ranks] for part in (mean, sd, slow_sd, chance, further, at_risk)
+        )
     over = _beyond((q[:, np.newaxis] - mean) / sd)
     if at_risk.any():
         slow = _beyond((q[:, np.newaxis] - mean - further) / slow_sd)
         over = over + chance * (slow - over)
-    longest = np.exp(np.sum(np.log1p(-np.minimum(over, 1 - 1e-9)), axis=1))
-    beyond = 1 - longest
+    logs = np.log1p(-np.minimum(over, 1 - 1e-9))
+    beyond = 1 - np.exp(np.sum(weight * logs, axis=1))
     return float(q[0] + np.sum(np.diff(q) * (beyond[1:] + beyond[:-1]) / 2))
 
 
 def _beyond(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Chance that a standard normal is larger, to about 1 %."""
-    tail = 0.5 * np.exp(-(0.717 + 0.416 * np.abs(x)) * np.abs(x))
+    away = np.abs(x)
+    tail = 0.5 * np.exp(-(0.717 + 0.416 * away) * away)
     return np.where(x < 0, 1 - tail, tail)

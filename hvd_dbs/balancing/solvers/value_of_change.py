@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,11 +15,29 @@ from hvd_dbs.balancing.solvers.equal_finish import equal_finish
 from hvd_dbs.balancing.solvers.outlook import outlook
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 
-_LEVELS = (0.5, 0.75, 1.0, 1.25)
+_HOPE = 0.8
+"""E[|Z|] of a standard normal Z: a trial hopes for as much luck as there may well be."""
+_MOST_RANKS_TO_TRY = 32
+"""Among more ranks, the unluckiest of all makes a trial's step long: none is worth it."""
+_GUARDS = (0.5, 0.75, 1.0, 1.25)
+"""Parts of its usual slow period by which a rank is taken to be slow beforehand."""
+_MIXTURE_ROUNDS = 4
 
 
 class ValueOfChange:
-    """Of a few plans the one of most value, or the plan in force."""
+    """Of a few plans the one worth most, if it is worth more than the plan in force.
+
+    With J the expected log of a step's time (`outlook`), J' once what a plan shows has been used,
+    T the steps that the pace of the slowest rank is expected to last, R those until a plan is
+    taken back, and C the price of a switch in steps, a plan is worth
+
+        T (J'(now) - J'(plan)) - R max(J(plan) - J(now), 0) - C.
+
+    Candidates are the plan with the shortest step by the curves (a move), by hopeful curves (a
+    trial), and by curves of ranks that are taken to be in a slow period beforehand (guards).
+
+    With curves other than `PosteriorCurves`, which are taken to be sure, there are moves alone.
+    """
 
     def init(self) -> SolverState:
         """Nothing to remember."""
@@ -26,82 +46,76 @@ class ValueOfChange:
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
-        """The plan of most value."""
+        """The plan that is worth most."""
+        current = problem.current
         if not isinstance(curves, PosteriorCurves):
-            return self._sure(problem, curves), state
-        believed = curves.shifted(_on_time(problem, curves))
-        now = outlook(believed, problem.current, problem.current)
-        slowest = int(np.argmax(believed.seconds(problem.current.samples)))
-        life = float(believed.life[slowest])
-        best, value, why, gain = problem.current, 0.0, "", 0.0
-        for reason, plan in self._candidates(problem, believed):
-            if plan == best:
-                continue
-            then = outlook(believed, plan, problem.current)
-            worth = life * (now.later - then.later)
-            worth -= PRIORS.reaction * max(then.now - now.now, 0.0) + PRIORS.switch
-            if worth > value:
-                best, value, why, gain = plan, worth, reason, now.now - then.now
-        if best == problem.current:
-            return Proposal(best, f"step {1000 * np.exp(now.now):.1f} ms; no change is worth it"), state
-        return Proposal(best, f"{why}, worth {value:.1f} steps", gain=gain), state
-
-    def _sure(self, problem: Problem, curves: TimeCurves) -> Proposal:
-        plan = equal_finish(problem, curves)
-        now, then = (float(np.max(curves.seconds(p.samples))) for p in (problem.current, plan))
-        if PRIORS.first_life * np.log(now / then) > PRIORS.switch:
-            return Proposal(plan)
-        return Proposal(problem.current)
-
-    def _candidates(self, problem: Problem, curves: PosteriorCurves) -> list[tuple[str, Plan]]:
-        found = [("a move", equal_finish(problem, curves))]
-        if problem.current.size <= 32:
-            found.append(("a trial", equal_finish(problem, curves.hopeful(0.8, problem.current.samples))))
-        if curves.periods.number.any():
-            further = np.where(curves.periods.number > 0, 1.0, 0.0)
-            sizes = further * (curves.periods.further() + curves.periods.slower)
-            for level in _LEVELS:
-                shift = np.maximum(level * sizes - curves.periods.slower, 0.0)
-                found.append(("a guard", equal_finish(problem, curves.shifted(shift))))
-        return found
+            return Proposal(_sure_plan(problem, curves), "no change is worth it"), state
+        curves = curves.shifted(_shift_of_equals(problem, curves))
+        now = outlook(curves, current, current)
+        life = float(curves.life[np.argmax(curves.seconds(current.samples))])
+        price = _price(problem, float(np.exp(now.now)))
+        best, most, reason, gain = current, 0.0, "no change is worth it", None
+        for kind, plan in _candidates(problem, curves):
+            then = outlook(curves, plan, current)
+            value = life * (now.later - then.later) - price
+            value -= PRIORS.reaction * max(then.now - now.now, 0.0)
+            if plan != current and value > most:
+                best, most, gain = plan, value, now.now - then.now
+                reason = f"{kind}, worth {value:.1f} steps"
+        return Proposal(best, reason, gain=gain), state
 
 
-def _on_time(problem: Problem, curves: PosteriorCurves) -> NDArray[np.float64]:
-    """Log seconds by which each rank is taken to be nearer to the others than it was seen.
+def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
+    plan = equal_finish(problem, curves)
+    now, then = (float(np.max(curves.seconds(one.samples))) for one in (problem.current, plan))
+    is_worth_it = PRIORS.first_life * np.log(now / then) > _price(problem, now)
+    return plan if is_worth_it else problem.current
 
-    First as if all had the same batch size, since machines are often equal; then with the plan in
-    force, in which ranks were to finish together.
+
+def _price(problem: Problem, busy_seconds: float) -> float:
+    """What a switch costs, in parts of the busy seconds of a step."""
+    return PRIORS.switch * (1 + problem.communication_seconds / busy_seconds)
+
+
+def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str, Plan]]:
+    yield "a move", equal_finish(problem, curves)
+    if problem.current.size <= _MOST_RANKS_TO_TRY:
+        hopeful = curves.hopeful(_HOPE, problem.current.samples)
+        yield "a trial", equal_finish(problem, hopeful)
+    periods = curves.periods
+    if periods.number.any():
+        size = np.where(periods.number > 0, periods.further() + periods.slower, 0.0)
+        for part in _GUARDS:
+            slower = np.maximum(part * size - periods.slower, 0.0)
+            yield "a guard", equal_finish(problem, curves.shifted(slower))
+
+
+def _shift_of_equals(problem: Problem, curves: PosteriorCurves) -> NDArray[np.float64]:
+    """Log seconds by which ranks are taken to be nearer to each other than they were seen.
+
+    While the plan is nearly even, each rank with as many samples as all others either takes as
+    long as they do, up to what is not known of it, or is off by more: a mixture, whose weight and
+    width are learnt from all ranks (expectation maximisation).
     """
-    size = problem.current.size
+    size, samples = problem.current.size, problem.current.samples
     even = np.full(size, problem.global_batch_size / size)
-    if np.max(np.abs(problem.current.samples / even - 1)) > PRIORS.unequal_sd:
+    if np.max(np.abs(samples / even - 1)) > PRIORS.unequal_sd:
         return np.zeros(size)
-    return _shrunk(problem, curves, even, PRIORS.ranks_on_time * size)
-
-
-def _shrunk(
-    problem: Problem, curves: PosteriorCurves, samples: NDArray[np.float64], on_time: float
-) -> NDArray[np.float64]:
-    """Ranks take the same, up to what is not known of them, or are off by more.
-
-    A mixture of two normal distributions, whose weight is learnt.
-    """
-    off = np.log(curves.seconds(samples))
+    off = np.log(curves.seconds(even))
     off = off - np.median(off)
-    variance = curves.deviations(samples) ** 2
-    known = np.minimum(variance, curves.deviations(problem.current.samples) ** 2)
-    size, least = off.size, PRIORS.unequal_sd**2
-    part, spread = (on_time + 0.5 * size) / (on_time + size), max(least, float(np.mean(off**2)))
-    rounds = curves.rounds
-    tails = 0.5 * (rounds + 1) * np.log1p(off**2 / variance / rounds)
-    for _ in range(4):
+    variance = curves.deviations(even) ** 2
+    known = np.minimum(variance, curves.deviations(samples) ** 2)
+    # Noise whose variance is learnt has the tails of Student's distribution.
+    tails = 0.5 * (curves.rounds + 1) * np.log1p(off**2 / variance / curves.rounds)
+    equal, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
+    part, spread = (equal + 0.5 * size) / (equal + size), max(least, float(np.mean(off**2)))
+    for _ in range(_MIXTURE_ROUNDS):
         wide = spread + variance
-        ratio = np.sqrt(variance / wide)
-        ratio *= np.exp(np.clip(tails - 0.5 * off**2 / wide, -300, 300))
-        unequal = 1 - part / (part + (1 - part) * ratio)
-        part = (on_time + 0.5 + float(np.sum(1 - unequal))) / (on_time + 1.0 + size)
-        more = float(np.sum(unequal * np.maximum(off**2 - variance, 0.0)))
-        spread = max(least, more / max(float(np.sum(unequal)), 1e-9))
+        odds = np.exp(np.clip(tails - 0.5 * off**2 / wide, -300, 300)) * np.sqrt(variance / wide)
+        unequal = 1 - part / (part + (1 - part) * odds)
+        part = (equal + 0.5 + float(np.sum(1 - unequal))) / (equal + 1.0 + size)
+        squares = float(np.sum(unequal * np.maximum(off**2 - variance, 0.0)))
+        spread = max(least, squares / max(float(np.sum(unequal)), 1e-9))
     seen = unequal * off * spread / wide
     # What is not known of other batch sizes is not moved by it.
     return np.asarray((seen - off) * known / variance)

@@ -52,7 +52,7 @@ class CurvePrior:
         return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, spread
 
     def elasticity(self, batch_sizes: Rows) -> tuple[Rows, Rows]:
-        """d log t / d log b at each rank's batch size, without jumps, and its deviation."""
+        """D log t / d log b at each rank's batch size, without jumps, and its deviation."""
         f, variance = PRIORS.fixed_part, PRIORS.fixed_part_sd**2
         phi = np.where(self._there, self._tilt(self._points), 0.0)
         weight = variance * np.einsum("rj,rjk->rk", phi, self._inverse)

@@ -124,7 +124,7 @@ def _pooled(noise: Rows, rounds: Rows) -> Rows:
     weight, prior = PRIORS.noise_rounds, PRIORS.noise_rounds * PRIORS.noise_sd**2
     own, number = noise - prior, rounds - weight
     common = (own.sum() + prior) / (number.sum() + weight)
-    return np.sqrt((own + weight * common) / (number + weight) / (noise / rounds))
+    return np.asarray(np.sqrt((own + weight * common) / (number + weight) / (noise / rounds)))
 
 
 def _curve(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
@@ -134,7 +134,7 @@ def _curve(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
 
 
 def _visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Each rank's place of its batch size, made in place of the oldest, and whether it was there."""
+    """Each rank's place of its batch size, new or in place of the oldest, and whether it was there."""
     here = state["batch_size"] == b[:, np.newaxis]
     seen = here.any(axis=1)
     oldest = np.where(np.isfinite(state["batch_size"]), state["visited_at"], -1.0)

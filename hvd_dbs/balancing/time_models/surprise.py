@@ -35,7 +35,9 @@ def weigh(
     change = np.log(rate) - 0.5 * z**2 / unknown - 0.5 * np.log(unknown)
     # Or the pace changed in the last round already, which looked like a pause.
     suspect, chance = state["suspect"].T
-    again = np.log(chance) - 0.5 * (z - suspect) ** 2 / known - 0.5 * np.log(known)
+    again = (
+        np.log(np.maximum(chance, 1e-300)) - 0.5 * (z - suspect) ** 2 / known - 0.5 * np.log(known)
+    )
     change = np.logaddexp(change, np.where(chance > 0, again, -np.inf))
     # One of the steps took `longer` times as long.
     rate = np.minimum(steps * (pauses + 0.5) / (lasted + 0.5 / PRIORS.pause_rate), 1.0)
