@@ -66,16 +66,25 @@ class PosteriorCurves(PointCurves):
     rounds: NDArray[np.float64]
     periods: SlowPeriods
 
-    def deviations(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of log seconds at each rank's batch size, shapes `[size]`."""
-        away = np.abs(self.points - batch_sizes)
+    def deviations(
+        self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float64]:
+        """Of log seconds at each rank's batch size; shapes `[size]`.
+
+        Args:
+            batch_sizes: One for each rank.
+            ranks: For which ranks; None: all.
+        """
+        if ranks is None:
+            ranks = np.arange(batch_sizes.size)
+        b, points = np.maximum(batch_sizes[ranks], 1.0), self.points[:, ranks]
+        away = np.abs(points - b)
         away = np.where(np.isfinite(away), away, np.inf)
-        nearest = np.argmin(away, axis=0)
-        at = nearest, np.arange(nearest.size)
-        distance, b = away[at], np.maximum(batch_sizes, 1.0)
-        tooth = self.teeth**2 * -np.expm1(-2 * distance / PRIORS.teeth_length)
-        tilt = (np.log(b / self.points[at]) * self.elasticity_sd) ** 2
-        return np.asarray(np.sqrt(self.sd[at] ** 2 + np.where(distance > 0, tooth + tilt, 0.0)))
+        nearest = np.argmin(away, axis=0), np.arange(ranks.size)
+        distance, sd = away[nearest], self.sd[:, ranks][nearest]
+        tooth = self.teeth[ranks] ** 2 * -np.expm1(-2 * distance / PRIORS.teeth_length)
+        tilt = (np.log(b / points[nearest]) * self.elasticity_sd[ranks]) ** 2
+        return np.asarray(np.sqrt(sd**2 + np.where(distance > 0, tooth + tilt, 0.0)))
 
     def shifted(self, log_shift: NDArray[np.float64]) -> PosteriorCurves:
         """The curves of ranks that take longer by these factors, in logarithms, `[size]`."""

@@ -66,7 +66,7 @@ class Priors:
     switch: float = 1.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0
-    """Ranks that count as seen to be equal beforehand, for each rank of the job: machines often are."""
+    """Ranks that count as seen to be equal beforehand, for each rank: machines often are."""
     unequal_sd: float = 0.15
     """Log seconds by which ranks differ that are not on time."""
 

@@ -14,7 +14,7 @@ from hvd_dbs.balancing.priors import PRIORS
 _POINTS = 16
 _BETTER_OF_TWO = 0.4
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
-_MOST_RANKS, _REST = 256, 256
+_MOST_RANKS, _REST = 128, 128
 """Of more ranks, the latest ones are looked at, and a sample of the others."""
 
 
@@ -40,15 +40,28 @@ def outlook(curves: PosteriorCurves, plan: Plan, current: Plan) -> Outlook:
         current: The plan in force.
     """
     mean = np.log(curves.seconds(plan.samples))
-    sd = curves.deviations(plan.samples)
-    # The rest of what is unsure is unsure with any plan.
-    known = np.minimum(sd, curves.deviations(current.samples))
     chance, further = curves.periods.chance(PRIORS.reaction), curves.periods.further()
-    now = expected_longest(mean, sd, chance, further)
+    ranks, weight = _latest(mean + np.where(chance > 0, further, 0.0))
+    sd = curves.deviations(plan.samples, ranks)
+    # The rest of what is unsure is unsure with any plan.
+    known = np.minimum(sd, curves.deviations(current.samples, ranks))
+    mean, risk = mean[ranks], (chance[ranks], further[ranks], weight)
+    now = expected_longest(mean, sd, *risk)
     new = np.sqrt(sd**2 - known**2)
     if not new.any():
         return Outlook(now, now)
-    return Outlook(now, expected_longest(mean - _BETTER_OF_TWO * new, known, chance, further))
+    return Outlook(now, expected_longest(mean - _BETTER_OF_TWO * new, known, *risk))
+
+
+def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """The ranks to look at, and for how many each of them stands."""
+    size = seconds.size
+    if size <= _MOST_RANKS + _REST:
+        return np.arange(size), np.ones(size)
+    order = np.argpartition(-seconds, _MOST_RANKS)
+    rest = order[_MOST_RANKS :: -(-(size - _MOST_RANKS) // _REST)]
+    stands_for = np.full(rest.size, (size - _MOST_RANKS) / rest.size)
+    return np.concatenate([order[:_MOST_RANKS], rest]), np.append(np.ones(_MOST_RANKS), stands_for)
 
 
 def expected_longest(
@@ -56,14 +69,18 @@ def expected_longest(
     sd: NDArray[np.float64],
     chance: NDArray[np.float64],
     further: NDArray[np.float64],
+    weight: NDArray[np.float64],
 ) -> float:
     """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance.
+
+    Each stands for `weight` ranks.
 
     It is the integral of one minus the product of the distribution functions.
 
     Example:
         >>> none = np.zeros(2)
-        >>> round(expected_longest(np.zeros(2), np.ones(2), none, none), 2)  # 1 / sqrt(pi)
+        >>> one = np.ones(2)
+        >>> round(expected_longest(none, one, none, none, one), 2)  # 1 / sqrt(pi)
         0.57
     """
     sd, slow_sd = np.maximum(sd, 1e-6), np.hypot(sd, PRIORS.slow_sd * further)
@@ -74,16 +91,6 @@ def expected_longest(
     last = float(np.max(np.where(at_risk, end, most)))
     if last > most:
         q = np.concatenate([q, np.linspace(most, last, _POINTS)[1:]])
-    weight: float | NDArray[np.float64] = 1.0
-    if mean.size > _MOST_RANKS + _REST:
-        order = np.argpartition(-np.where(at_risk, end, top), _MOST_RANKS)
-        rest = order[_MOST_RANKS :: -(-(mean.size - _MOST_RANKS) // _REST)]
-        ranks = np.concatenate([order[:_MOST_RANKS], rest])
-        weight = np.ones(ranks.size)
-        weight[_MOST_RANKS:] = (mean.size - _MOST_RANKS) / rest.size
-        mean, sd, slow_sd, chance, further, at_risk = (
-            part[ranks] for part in (mean, sd, slow_sd, chance, further, at_risk)
-        )
     over = _beyond((q[:, np.newaxis] - mean) / sd)
     if at_risk.any():
         slow = _beyond((q[:, np.newaxis] - mean - further) / slow_sd)

@@ -134,7 +134,7 @@ def _curve(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
 
 
 def _visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Each rank's place of its batch size, new or in place of the oldest, and whether it was there."""
+    """Each rank's place of its batch size, made if need be, and whether it was there."""
     here = state["batch_size"] == b[:, np.newaxis]
     seen = here.any(axis=1)
     oldest = np.where(np.isfinite(state["batch_size"]), state["visited_at"], -1.0)
