@@ -1,0 +1,110 @@
+"""How `adaptive` behaves: what it moves for, what it leaves alone, and what it weighs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu_curves import Setting, cold_run, generated_case
+from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
+from hvd_dbs.balancing.solvers.outlook import expected_longest
+
+
+def trained(controller, factors, num_rounds, rng, noise=0.03, pauses=()):
+    """Rounds of five noisy steps on affine ranks; the true step time of each."""
+    seconds_of_steps = []
+    for k in range(num_rounds):
+        samples = controller.plan.samples
+        seconds = (0.004 + 0.001 * samples) * factors
+        seconds_of_steps.append(seconds.max())
+        steps = 1 + noise * rng.standard_normal((5, len(samples)))
+        measured = seconds * steps.mean(axis=0)
+        if k in pauses:
+            measured[k % len(measured)] *= 1.4  # One step took three times as long.
+        count = np.full(len(samples), 5.0)
+        controller.decide(controller.observe(Measurement.of(samples, measured, num_steps=count)))
+    return np.array(seconds_of_steps)
+
+
+def controller_of(size, batch_size=64):
+    return Controller(strategies.adaptive(), batch_size * size, Bounds.of(size, 1), size)
+
+
+@pytest.mark.parametrize("kind", ["sawtooth", "affine", "saturating"])
+def test_cold_starts_end_near_the_optimum(kind):
+    cases = [generated_case(kind, 300 + seed) for seed in range(8)]
+    runs = [cold_run(case, strategies.adaptive(), Setting(), n) for n, case in enumerate(cases)]
+    over = np.array([run.over[-1] for run in runs])
+    assert np.median(over) <= 0.01 and np.mean(over <= 0.05) >= 0.85
+    assert np.mean([run.over.sum() for run in runs]) < 4
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2.0, 4.0])
+def test_a_change_of_pace_is_followed_within_a_few_decisions(factor):
+    rng = np.random.default_rng(0)
+    controller = controller_of(4)
+    factors = np.array([1.0, 1.0, 2.0, 2.0])
+    trained(controller, factors, 30, rng)
+    factors[1] *= factor
+    over = trained(controller, factors, 30, rng) * np.sum(1 / factors) / (0.001 * (256 + 16))
+    assert np.mean(over[5:]) <= 1.04
+
+
+@pytest.mark.xfail(reason="Pauses that go round all ranks still move samples, at a cost of 2 %.")
+@pytest.mark.parametrize("noise", [0.01, 0.08])
+def test_equal_machines_stay_even_through_noise_and_pauses(noise):
+    controller = controller_of(8)
+    pauses = range(7, 60, 5)
+    seconds = trained(controller, np.ones(8), 60, np.random.default_rng(2), noise, pauses)
+    assert np.mean(seconds) <= 1.01 * seconds[0]
+
+
+def test_one_slow_rank_is_found_among_equal_ones():
+    controller = controller_of(16)
+    factors = np.where(np.arange(16) == 5, 3.0, 1.0)
+    trained(controller, factors, 30, np.random.default_rng(3))
+    samples = controller.plan.samples
+    assert samples[5] < 0.5 * np.median(samples) and np.ptp(np.delete(samples, 5)) <= 4
+
+
+def test_a_gain_counts_for_less_where_a_step_is_mostly_communication():
+    def plan(communication):
+        controller = controller_of(2)
+        controller.note_communication(communication)
+        trained(controller, np.array([1.0, 1.08]), 12, np.random.default_rng(4), noise=0.002)
+        return controller.plan.batch_sizes
+
+    assert plan(0.0) != (64, 64) and plan(100.0) == (64, 64)
+
+
+def test_a_load_that_announces_slow_steps_is_heeded_and_one_that_does_not_is_ignored():
+    def slower(follows):
+        strategy = strategies.adaptive()
+        model = strategy.model
+        state = model.init(1)
+        for k in range(60):
+            busy = k % 10 >= 5
+            was_busy = (k - 1) % 10 >= 5
+            seconds = 0.1 * (2.0 if was_busy and k and follows else 1.0)
+            state = model.update(
+                state, Measurement.of([32], [seconds], cpu_load=[0.5 * busy], num_steps=[5.0])
+            )
+            if k % 10 == 4:
+                before = model.curves(model.record(state)).seconds(np.array([32.0]))[0]
+            if k % 10 == 5:
+                after = model.curves(model.record(state)).seconds(np.array([32.0]))[0]
+        return after / before
+
+    assert slower(follows=True) > 1.5 and slower(follows=False) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])
+def test_expected_longest_of_normal_times(size, expected):
+    none, one = np.zeros(size), np.ones(size)
+    assert expected_longest(none, one, none, none, one) == pytest.approx(expected, abs=0.2)
+
+
+def test_expected_longest_knows_of_slow_periods():
+    mean, sd, one = np.zeros(2), np.full(2, 0.01), np.ones(2)
+    found = expected_longest(mean, sd, np.array([0.1, 0.0]), np.array([1.0, 0.0]), one)
+    assert found == pytest.approx(0.1, abs=0.02)
