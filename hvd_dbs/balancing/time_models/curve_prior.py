@@ -25,7 +25,7 @@ class CurvePrior:
         teeth: tau^2, shape `[rows]`.
         points: Batch sizes visited, NaN for none, shape `[rows, capacity]`.
         mean: What is known of log t there, same shape.
-        covariance: And how surely, shape `[rows, capacity, capacity]`.
+        covariance: And how surely, and together with what else, `[rows, capacity, >= capacity]`.
     """
 
     def __init__(
@@ -42,13 +42,14 @@ class CurvePrior:
         self._off = np.where(there, mean - self._mean(points), 0.0)
 
     def at(self, batch_sizes: Rows) -> tuple[Rows, Rows, Rows]:
-        """Mean, variance, and covariance with the points, at one more batch size of each rank."""
+        """Mean, variance, and covariance with the rest, at one more batch size of each rank."""
         b = batch_sizes[:, np.newaxis]
         cross = np.where(self._there, self._kernel(b, self._points)[:, 0], 0.0)
         weight = np.einsum("rj,rjk->rk", cross, self._inverse)
         spread = np.einsum("rj,rjk->rk", weight, self._covariance)
         own = self._kernel(b, b)[:, 0, 0]
-        variance = own - np.sum(weight * cross, axis=1) + np.sum(spread * weight, axis=1)
+        variance = own - np.sum(weight * cross, axis=1)
+        variance += np.sum(spread[:, : weight.shape[1]] * weight, axis=1)
         return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, spread
 
     def elasticity(self, batch_sizes: Rows) -> tuple[Rows, Rows]:
@@ -57,7 +58,8 @@ class CurvePrior:
         phi = np.where(self._there, self._tilt(self._points), 0.0)
         weight = variance * np.einsum("rj,rjk->rk", phi, self._inverse)
         left = variance - variance * np.sum(weight * phi, axis=1)
-        left += np.einsum("rj,rjk,rk->r", weight, self._covariance, weight)
+        among = self._covariance[:, :, : weight.shape[1]]
+        left += np.einsum("rj,rjk,rk->r", weight, among, weight)
         x = batch_sizes / self._first[:, 0]
         pace = f + (1 - f) * x
         turn = -x / pace**2  # d phi / d log b

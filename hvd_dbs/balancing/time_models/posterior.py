@@ -9,11 +9,13 @@ from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
-from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace, read_load
-from hvd_dbs.balancing.time_models.surprise import weigh
+from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_periods, read_load
+from hvd_dbs.balancing.time_models.surprise import Surprise, weigh
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _CAPACITY = 8
+_SLOWNESS = _CAPACITY
+"""Where mean and covariance hold the slowness, behind the points."""
 _OTHERS = 10
 _MOST_STEPS = 1e6
 _LEAST_VARIANCE = 1e-12
@@ -24,16 +26,18 @@ _ELASTICITIES = (0.2, 1.0)
 
 
 class Posterior:
-    """Log t_i(b) is a Gaussian process; each round is weighed between three hypotheses.
+    """Log t_i(b) = g_i(b) + d_i: a Gaussian process, and how much slower than usual a rank is.
 
-    State of a rank: mean and covariance of log t at the last 8 batch sizes, whose prior is
-    `CurvePrior`. A round of n steps with the surprise z may be *noise* (then it is a Kalman
-    filter's update), a *change* of pace (all points become uncertain together, then the same
-    update) or a *pause* (which is left out, and remembered in case the next round shows it again).
-    Of the first two, the mixture is replaced by the normal distribution with its mean and
-    covariance. Variances of noise and of the curve's jumps are inverse-gamma means, learnt from
-    surprises; rates of changes and pauses are counted. Where surprises keep pointing the same
-    way the pace drifts, and becomes uncertain accordingly.
+    State of a rank: mean and covariance of g at the last 8 batch sizes, whose prior is
+    `CurvePrior`, and of d, which is 0 but in slow periods. A round of n steps may be *noise*
+    (then it is a Kalman filter's update), a *change* (d becomes uncertain, then the same update),
+    a *return* (d becomes 0) or a *pause* (which is left out, and remembered in case the next round
+    shows it again). The mixture is replaced by the normal distribution with its mean and
+    covariance. What lasts, and what is faster than before, becomes the usual pace: g takes over d.
+
+    Variances of noise and of the curve's jumps are inverse-gamma means, learnt from surprises;
+    rates of changes and pauses are counted. Where surprises keep pointing the same way the pace
+    drifts, and becomes uncertain accordingly.
 
     References:
         Harrison, Stevens, "Bayesian Forecasting", 1976, for filters of several hypotheses.
@@ -44,11 +48,11 @@ class Posterior:
     def init(self, num_rows: int) -> ModelState:
         """Nothing visited."""
         noise = [PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds]
-        points = (num_rows, _CAPACITY)
+        points, both = (num_rows, _CAPACITY), (num_rows, _CAPACITY + 1)
         return {
             "batch_size": np.full(points, np.nan),
-            "mean": np.zeros(points),
-            "covariance": np.zeros((*points, _CAPACITY)),
+            "mean": np.zeros(both),
+            "covariance": np.zeros((*both, _CAPACITY + 1)),
             "visited_at": np.zeros(points),
             "first": np.full((num_rows, 2), np.nan),
             "current": np.zeros(num_rows),
@@ -70,14 +74,15 @@ class Posterior:
         new = {name: rows.copy() for name, rows in state.items()}
         begins = ~np.isfinite(state["first"][:, 0])
         new["first"][begins] = np.column_stack([b, y])[begins]
-        new["covariance"] += (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
+        wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
+        new["covariance"][:, :_CAPACITY, :_CAPACITY] += wander
         slot, seen = _visit(new, b)
-        shift, changed = _learn(new, y, steps, slot, seen)
-        note_pace(new, np.where(seen | changed, shift, 0.0), steps)
+        shift = _learn(new, y, steps, slot, seen)
+        _make_usual(new, note_periods(new, new["mean"][:, _SLOWNESS], steps))
         rise = read_load(new, measurement.cpu_load, shift)
-        new["mean"] += rise[:, np.newaxis]
+        new["mean"][:, _SLOWNESS] += rise
         # Or the load means nothing this time.
-        new["covariance"] += ((0.5 * rise) ** 2)[:, np.newaxis, np.newaxis]
+        new["covariance"][:, _SLOWNESS, _SLOWNESS] += (0.5 * rise) ** 2
         for name, rows in state.items():
             new[name][~usable] = rows[~usable]
         return new
@@ -86,14 +91,22 @@ class Posterior:
         """Points, log seconds, deviations, and the rest of `PosteriorCurves`, by rank."""
         b, at = state["batch_size"], np.arange(_CAPACITY)
         order = np.argsort(np.where(np.isfinite(b), b, np.inf), axis=1)
-        sd = np.sqrt(np.maximum(state["covariance"][:, at, at], _LEAST_VARIANCE))
-        parts = [np.take_along_axis(part, order, axis=1) for part in (b, state["mean"], sd)]
-        elasticity = _curve(state, np.arange(len(b))).elasticity(state["current"])
+        covariance, slower = state["covariance"], state["mean"][:, _SLOWNESS :]
+        variance = covariance[:, at, at] + 2 * covariance[:, at, _SLOWNESS]
+        variance += covariance[:, _SLOWNESS, _SLOWNESS :]
+        # A rank may be slower by another part with other batch sizes.
+        tilt = PRIORS.other_curve * slower
+        away = np.nan_to_num(np.log(b / state["current"][:, np.newaxis]))
+        sd = np.sqrt(np.maximum(variance + (tilt * away) ** 2, _LEAST_VARIANCE))
+        mean = state["mean"][:, :_CAPACITY] + slower
+        parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
+        elasticity, elasticity_sd = _curve(state, np.arange(len(b))).elasticity(state["current"])
         changes, _, lasted = state["events"].T
         life = (lasted + PRIORS.first_life) / (changes + 1)
         teeth = np.sqrt(state["teeth"][:, 0] / state["teeth"][:, 1])
-        periods = state["slower"], *state["slow_periods"].T
-        record = np.column_stack([*parts, *elasticity, teeth, life, *state["noise"].T, *periods])
+        others = elasticity, np.hypot(elasticity_sd, tilt[:, 0]), teeth, life, *state["noise"].T
+        periods = slower[:, 0], *state["slow_periods"].T
+        record = np.column_stack([*parts, *others, *periods])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
 
@@ -129,8 +142,8 @@ def _pooled(noise: Rows, rounds: Rows) -> Rows:
 
 def _curve(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
     teeth = state["teeth"][rows, 0] / state["teeth"][rows, 1]
-    names = ("batch_size", "mean", "covariance")
-    return CurvePrior(state["first"][rows], teeth, *(state[name][rows] for name in names))
+    mean, covariance = state["mean"][rows, :_CAPACITY], state["covariance"][rows, :_CAPACITY]
+    return CurvePrior(state["first"][rows], teeth, state["batch_size"][rows], mean, covariance)
 
 
 def _visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
@@ -155,42 +168,81 @@ def _visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.boo
 
 def _learn(
     state: ModelState, y: Rows, steps: Rows, slot: NDArray[np.intp], seen: NDArray[np.bool_]
-) -> tuple[Rows, NDArray[np.bool_]]:
-    """The posterior after a time of exp(y); returns how far the point moved, and by a change."""
-    rows, at, there = np.arange(y.size), np.arange(_CAPACITY), np.isfinite(state["batch_size"])
-    covariance = state["covariance"]
-    noise = state["noise"][:, 0] / state["noise"][:, 1]
-    z = y - state["mean"][rows, slot]
-    known = covariance[rows, slot, slot] + noise / steps
+) -> Rows:
+    """The posterior after a time of exp(y); returns by how much the rank's pace has changed."""
+    rows, points = np.arange(y.size), slice(_CAPACITY)
+    mean, covariance = state["mean"], state["covariance"]
+    noise = state["noise"][:, 0] / state["noise"][:, 1] / steps
+    column = covariance[rows, :, slot] + covariance[:, :, _SLOWNESS]
+    z = y - mean[rows, slot] - mean[:, _SLOWNESS]
+    known = column[rows, slot] + column[:, _SLOWNESS] + noise
     drift = seen * known * np.maximum(state["trend"] ** 2 - _TREND_SQUARED, 0.0)
     known += drift
-    covariance += drift[:, np.newaxis, np.newaxis]
-    # A change of pace moves all points, and each a little by its own.
-    jump, own = PRIORS.change_sd**2, (PRIORS.other_curve * z) ** 2
-    unknown = known + jump + own
-    noisy, change, pause = weigh(state, z, known, unknown, steps)
-    held_up = pause > np.maximum(noisy, change)
+    covariance[:, points, points] += drift[:, np.newaxis, np.newaxis]
+    column[:, points] += drift[:, np.newaxis]
+    # The pace has changed: the slowness becomes uncertain.
+    changed, changed_column = covariance.copy(), column.copy()
+    changed[:, _SLOWNESS, _SLOWNESS] += PRIORS.change_sd**2
+    changed_column[:, _SLOWNESS] += PRIORS.change_sd**2
+    unknown = known + PRIORS.change_sd**2
+    # It is the usual one again: there is no slowness.
+    usual, usual_mean = covariance.copy(), mean.copy()
+    usual[:, _SLOWNESS, :] = usual[:, :, _SLOWNESS] = usual_mean[:, _SLOWNESS] = 0.0
+    usual_column, usual_z = usual[rows, :, slot], y - mean[rows, slot]
+    usual_known = usual_column[rows, slot] + noise
+    surprise = Surprise(z, known, unknown, usual_z, usual_known, steps)
+    noisy, change, back, pause = weigh(state, surprise, mean[:, _SLOWNESS] > PRIORS.slow)
+    held_up = pause > np.maximum(np.maximum(noisy, change), back)
     state["suspect"] = np.where(held_up[:, np.newaxis], np.column_stack([z, change]), 0.0)
-    noisy, change = np.where(held_up, 0.0, noisy), np.where(held_up, 0.0, change)
-    column = covariance[rows, :, slot]
-    wide = column + jump
-    wide[rows, slot] += own
-    move, wide_move = (part * (z / of)[:, None] for part, of in ((column, known), (wide, unknown)))
-    moved = noisy[:, None] * move + change[:, None] * wide_move
-    # The covariance of a mixture: within its parts, and between their means.
-    after = covariance - _outer(noisy / known, column, column)
-    after += _outer(noisy, move, move) + _outer(change, wide_move, wide_move)
-    after += (change * jump)[:, None, None] - _outer(change / unknown, wide, wide)
-    after[:, at, at] += (change * own)[:, None]
-    after -= _outer(np.ones_like(z), moved, moved)
-    state["mean"] = np.where(there, state["mean"] + moved, 0.0)
-    state["covariance"] = np.where(there[:, :, None] & there[:, None, :], after, 0.0)
+    weights = np.where(held_up, 0.0, np.stack([noisy, change, back]))
+    noisy, change, back = weights
+    parts = [
+        _kalman(mean, covariance, column, z, known),
+        _kalman(mean, changed, changed_column, z, unknown),
+        _kalman(usual_mean, usual, usual_column, usual_z, usual_known),
+        (mean, covariance),
+    ]
+    state["mean"], state["covariance"] = _mixture(np.vstack([weights, held_up]), parts)
+    there = np.column_stack([np.isfinite(state["batch_size"]), np.ones(y.size, dtype=bool)])
+    state["mean"][~there] = 0.0
+    state["covariance"][~(there[:, :, np.newaxis] & there[:, np.newaxis, :])] = 0.0
     _learn_noise(state, z, known, noisy, seen)
     keep = np.exp(-steps / PRIORS.life_memory)[:, np.newaxis]
-    state["events"] = state["events"] * keep + np.column_stack([change, pause, steps])
+    state["events"] = state["events"] * keep + np.column_stack([change + back, pause, steps])
     trend = state["trend"] + _TREND_WEIGHT * noisy * seen * (z / np.sqrt(known) - state["trend"])
-    state["trend"] = np.where(change > 0.5, 0.0, trend)
-    return moved[rows, slot], change > 0.5
+    is_new = change + back > 0.5
+    state["trend"] = np.where(is_new, 0.0, trend)
+    moved = state["mean"] - mean
+    return np.where(seen | is_new, moved[rows, slot] + moved[:, _SLOWNESS], 0.0)
+
+
+def _kalman(mean: Rows, covariance: Rows, column: Rows, z: Rows, variance: Rows) -> tuple[Rows, Rows]:
+    """Mean and covariance after an observation off by z, of that variance."""
+    gain = column / variance[:, np.newaxis]
+    return mean + gain * z[:, np.newaxis], covariance - gain[:, :, None] * column[:, None, :]
+
+
+def _mixture(weights: Rows, parts: list[tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
+    """Mean and covariance of a mixture of normal distributions."""
+    weights = weights / weights.sum(axis=0)
+    mean = sum(weight[:, None] * part for weight, (part, _) in zip(weights, parts, strict=True))
+    covariance = np.zeros_like(parts[0][1])
+    for weight, (part, inside) in zip(weights, parts, strict=True):
+        off = part - mean
+        covariance += weight[:, None, None] * (inside + off[:, :, None] * off[:, None, :])
+    return np.asarray(mean), covariance
+
+
+def _make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
+    """The curves of these ranks take over their slowness."""
+    rows = np.flatnonzero(becomes_usual & (state["mean"][:, _SLOWNESS] != 0.0))
+    there = np.isfinite(state["batch_size"][rows])
+    take_over = np.eye(_CAPACITY + 1) + np.zeros((rows.size, 1, 1))
+    take_over[:, :_CAPACITY, _SLOWNESS] = there
+    take_over[:, _SLOWNESS, _SLOWNESS] = 0.0
+    state["mean"][rows] = np.einsum("rij,rj->ri", take_over, state["mean"][rows])
+    after = np.einsum("rij,rjk,rlk->ril", take_over, state["covariance"][rows], take_over)
+    state["covariance"][rows] = after
 
 
 def _learn_noise(
@@ -207,7 +259,3 @@ def _learn_noise(
     # Averages are known in proportion to the noise, which is only known by and by.
     ratio = state["noise"][:, 0] / state["noise"][:, 1] / before
     state["covariance"] *= ratio[:, np.newaxis, np.newaxis]
-
-
-def _outer(weight: Rows, first: Rows, second: Rows) -> Rows:
-    return np.asarray(weight[:, None, None] * first[:, :, None] * second[:, None, :])

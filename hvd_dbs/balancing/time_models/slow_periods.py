@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
@@ -14,12 +15,12 @@ _MOST_LOAD, _MOST_SHIFT, _READING_WEIGHT = 0.8, 1.5, 0.2
 def no_periods(num_rows: int) -> ModelState:
     """Before the first round.
 
-    "slower": log seconds above the usual pace, of which the load has announced "announced";
-    "peak": the most in the period under way; "slow_periods": number, sum of peaks, quiet steps.
+    "slow_steps": steps of the period under way; "peak": the most that the rank was slower in it;
+    "slow_periods": number of those that are over, sum of their peaks, steps outside of them.
     "load": -log(1 - c) when steady; "load_jump", "load_shift": a jump whose effect is awaited, and
     the change of pace seen since; "load_sums": what jumps were followed by.
     """
-    names = ("slower", "announced", "peak", "load_jump", "load_shift")
+    names = ("slow_steps", "peak", "load_jump", "load_shift")
     return {
         **{name: np.zeros(num_rows) for name in names},
         "slow_periods": np.zeros((num_rows, 3)),
@@ -28,18 +29,23 @@ def no_periods(num_rows: int) -> ModelState:
     }
 
 
-def note_pace(state: ModelState, shift: Rows, steps: Rows) -> None:
-    """Adds changes of pace, log seconds; a pace that lasts becomes the usual one."""
-    slower = np.maximum(state["slower"] + shift, 0.0) * np.exp(-steps / PRIORS.slow_memory)
-    # What the load has announced is no surprise.
-    announced = np.minimum(state["announced"], slower)
-    is_slow = slower - announced > PRIORS.slow
-    ended = np.where((state["peak"] > 0) & ~is_slow & (shift < 0), 1.0, 0.0)
-    quiet = np.where(is_slow, 0.0, steps)
-    new = np.column_stack([ended, ended * state["peak"], quiet])
+def note_periods(state: ModelState, slower: Rows, steps: Rows) -> NDArray[np.bool_]:
+    """Counts slow periods that are over; returns which ranks' pace is the usual one, `[rows]`.
+
+    Args:
+        state: What `no_periods` names.
+        slower: Log seconds above the usual pace, shape `[rows]`.
+        steps: Steps of the round, shape `[rows]`.
+    """
+    is_slow, was_slow = slower > PRIORS.slow, state["peak"] > 0
+    lasted = np.where(is_slow, state["slow_steps"] + steps, 0.0)
+    is_usual = ~is_slow | (lasted > PRIORS.slow_memory)
+    ended = np.where(was_slow & ~is_slow, 1.0, 0.0)
+    new = np.column_stack([ended, ended * state["peak"], np.where(is_slow, 0.0, steps)])
     state["slow_periods"] = state["slow_periods"] + new
-    state["peak"] = np.where(is_slow, np.maximum(state["peak"], slower), 0.0)
-    state["slower"], state["announced"] = slower, announced
+    state["peak"] = np.where(is_usual, 0.0, np.maximum(state["peak"], slower))
+    state["slow_steps"] = np.where(is_usual, 0.0, lasted)
+    return is_usual
 
 
 def read_load(state: ModelState, cpu_load: Rows, shift: Rows) -> Rows:
@@ -68,6 +74,4 @@ def read_load(state: ModelState, cpu_load: Rows, shift: Rows) -> Rows:
     state["load"] = np.where(jumps, reading, usual + _READING_WEIGHT * off)
     state["load_jump"] = np.where(jumps, off, 0.0)
     state["load_shift"] = np.where(jumps, shift + rise, 0.0)
-    state["slower"] = state["slower"] + rise
-    state["announced"] = state["announced"] + rise
     return np.asarray(rise)
