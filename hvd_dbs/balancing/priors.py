@@ -35,8 +35,8 @@ class Priors:
     """Changes of pace a step."""
     change_sd: float = 0.6
     """Log seconds of a change."""
-    other_curve: float = 0.3
-    """Part of a change that may differ from one batch size to another."""
+    other_curve: float = 0.5
+    """D log of slowness / d log b, in parts of it: about 0.7 for a fixed delay, 0 for a factor."""
     pause_rate: float = 0.005
     """Steps that were held up by something else."""
     pause_log: float = 1.5

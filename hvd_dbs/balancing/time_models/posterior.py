@@ -76,6 +76,9 @@ class Posterior:
         new["first"][begins] = np.column_stack([b, y])[begins]
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         new["covariance"][:, :_CAPACITY, :_CAPACITY] += wander
+        away = np.where(begins, 0.0, np.log(b / np.maximum(state["current"], 1.0)))
+        other = PRIORS.other_curve * state["mean"][:, _SLOWNESS] * away
+        new["covariance"][:, _SLOWNESS, _SLOWNESS] += other**2
         slot, seen = _visit(new, b)
         shift = _learn(new, y, steps, slot, seen)
         _make_usual(new, note_periods(new, new["mean"][:, _SLOWNESS], steps))
