@@ -11,9 +11,6 @@ from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
-_STEPS_WITHOUT_PAUSES, _MOST_LONGER = 3, 3.0
-"""Rounds of so many steps leave out those that take so many times as long (`typical_seconds`)."""
-
 
 @dataclass(frozen=True)
 class Surprise:
@@ -62,13 +59,12 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
     longer = 1 + steps * (ratio - 1)
     off = (np.log(longer) - PRIORS.pause_log) / PRIORS.pause_sd
     pause = np.log(rate * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
-    can_be = (z > 0) & ((steps < _STEPS_WITHOUT_PAUSES) | (longer < _MOST_LONGER))
     logs = np.stack(
         [
             _student(z, known, rounds),
             change,
             np.where(is_slow, back, -np.inf),
-            np.where(can_be, pause, -np.inf),
+            np.where(z > 0, pause, -np.inf),
         ]
     )
     chances = np.exp(logs - logs.max(axis=0))
