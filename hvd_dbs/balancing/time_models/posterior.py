@@ -210,8 +210,11 @@ def _learn(
     state["mean"][~there] = 0.0
     state["covariance"][~(there[:, :, np.newaxis] & there[:, np.newaxis, :])] = 0.0
     _learn_noise(state, z, known, noisy, seen)
+    # A change that the next round takes back was a pause.
+    was_pause = back * (state["rounds"] - state["slow_since"] <= 1)
     keep = np.exp(-steps / PRIORS.life_memory)[:, np.newaxis]
-    state["events"] = state["events"] * keep + np.column_stack([change + back, pause, steps])
+    new = np.column_stack([change + back - 2 * was_pause, pause + was_pause, steps])
+    state["events"] = np.maximum(state["events"] * keep + new, 0.0)
     trend = state["trend"] + _TREND_WEIGHT * noisy * seen * (z / np.sqrt(known) - state["trend"])
     is_new = change + back > 0.5
     state["trend"] = np.where(is_new, 0.0, trend)
