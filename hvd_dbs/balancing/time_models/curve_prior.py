@@ -11,14 +11,15 @@ Rows = NDArray[np.float64]
 
 _NUGGET = 1e-8
 """Keeps the inverse finite where two points say the same."""
+_FIXED, _MORE_FIXED = PRIORS.fixed_part, PRIORS.fixed_part + PRIORS.fixed_part_sd
 
 
 class CurvePrior:
     """A Gaussian process for log t(b), for some ranks at once.
 
-    With x = b / b_1 and log t_1 of a rank's first round, the mean is log t_1 + log(f + (1 - f) x),
-    and the covariance 1 + s^2 phi phi' + tau^2 exp(-|b - b'| / l): the level, the fixed part f with
-    phi = (1 - x) / (f + (1 - f) x), and jumps of the curve.
+    With x = b / b_1, p_f(x) = f + (1 - f) x, and t_1 of a rank's first round, the mean is
+    log t_1 + log p_f, and the covariance 1 + s^2 phi phi' + tau^2 exp(-|b - b'| / l): the level,
+    the fixed part f with phi = log(p_{f+s} / p_f) / s, and jumps of the curve.
 
     Args:
         first: b_1 and log t_1, shape `[rows, 2]`.
@@ -54,28 +55,31 @@ class CurvePrior:
 
     def elasticity(self, batch_sizes: Rows) -> tuple[Rows, Rows]:
         """D log t / d log b at each rank's batch size, without jumps, and its deviation."""
-        f, variance = PRIORS.fixed_part, PRIORS.fixed_part_sd**2
+        variance = PRIORS.fixed_part_sd**2
         phi = np.where(self._there, self._tilt(self._points), 0.0)
         weight = variance * np.einsum("rj,rjk->rk", phi, self._inverse)
         left = variance - variance * np.sum(weight * phi, axis=1)
         among = self._covariance[:, :, : weight.shape[1]]
         left += np.einsum("rj,rjk,rk->r", weight, among, weight)
         x = batch_sizes / self._first[:, 0]
-        pace = f + (1 - f) * x
-        turn = -x / pace**2  # d phi / d log b
-        value = (1 - f) * x / pace + turn * np.sum(weight * self._off, axis=1)
+        usual = 1 - _FIXED / _pace(x, _FIXED)
+        turn = (1 - _MORE_FIXED / _pace(x, _MORE_FIXED) - usual) / PRIORS.fixed_part_sd
+        value = usual + turn * np.sum(weight * self._off, axis=1)
         return value, np.abs(turn) * np.sqrt(np.maximum(left, 0.0))
 
     def _mean(self, b: Rows) -> Rows:
-        f = PRIORS.fixed_part
-        return self._first[:, 1:] + np.log(f + (1 - f) * b / self._first[:, :1])
+        return self._first[:, 1:] + np.log(_pace(b / self._first[:, :1], _FIXED))
 
     def _tilt(self, b: Rows) -> Rows:
-        f, x = PRIORS.fixed_part, b / self._first[:, :1]
-        return np.asarray((1 - x) / (f + (1 - f) * x))
+        x = b / self._first[:, :1]
+        return np.log(_pace(x, _MORE_FIXED) / _pace(x, _FIXED)) / PRIORS.fixed_part_sd
 
     def _kernel(self, b: Rows, c: Rows) -> Rows:
         distance = np.abs(b[:, :, np.newaxis] - c[:, np.newaxis, :])
         jumps = self._teeth[:, np.newaxis, np.newaxis] * np.exp(-distance / PRIORS.teeth_length)
         tilt = self._tilt(b)[:, :, np.newaxis] * self._tilt(c)[:, np.newaxis, :]
         return np.asarray(1.0 + PRIORS.fixed_part_sd**2 * tilt + jumps)
+
+
+def _pace(x: Rows, fixed: float) -> Rows:
+    return fixed + (1 - fixed) * x
