@@ -76,7 +76,7 @@ class Posterior:
         new["first"][begins] = np.column_stack([b, y])[begins]
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         new["covariance"][:, :_CAPACITY, :_CAPACITY] += wander
-        away = np.where(begins, 0.0, np.log(b / np.maximum(state["current"], 1.0)))
+        away = np.where(begins, 0.0, _away(b, state["current"]))
         other = PRIORS.other_curve * state["mean"][:, _SLOWNESS] * away
         new["covariance"][:, _SLOWNESS, _SLOWNESS] += other**2
         slot, seen = _visit(new, b)
@@ -99,7 +99,7 @@ class Posterior:
         variance += covariance[:, _SLOWNESS, _SLOWNESS :]
         # A rank may be slower by another part with other batch sizes.
         tilt = PRIORS.other_curve * slower
-        away = np.nan_to_num(np.log(b / state["current"][:, np.newaxis]))
+        away = np.nan_to_num(_away(b, state["current"][:, np.newaxis]))
         sd = np.sqrt(np.maximum(variance + (tilt * away) ** 2, _LEAST_VARIANCE))
         mean = state["mean"][:, :_CAPACITY] + slower
         parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
@@ -133,6 +133,11 @@ class Posterior:
             rounds,
             SlowPeriods(*periods),
         )
+
+
+def _away(b: Rows, current: Rows) -> Rows:
+    """How far off a batch size is, as far as it makes slowness another one."""
+    return np.clip(np.log(b / np.maximum(current, 1.0)), -1.0, 1.0)
 
 
 def _pooled(noise: Rows, rounds: Rows) -> Rows:
@@ -197,15 +202,15 @@ def _learn(
     noisy, change, back, pause = weigh(state, surprise, mean[:, _SLOWNESS] > PRIORS.slow)
     held_up = pause > np.maximum(np.maximum(noisy, change), back)
     state["suspect"] = np.where(held_up[:, np.newaxis], np.column_stack([z, change]), 0.0)
-    weights = np.where(held_up, 0.0, np.stack([noisy, change, back]))
-    noisy, change, back = weights
+    weights = np.where(held_up, [[0.0], [0.0], [0.0], [1.0]], np.stack([noisy, change, back, pause]))
+    noisy, change, back = weights[:3]
     parts = [
         _kalman(mean, covariance, column, z, known),
         _kalman(mean, changed, changed_column, z, unknown),
         _kalman(usual_mean, usual, usual_column, usual_z, usual_known),
         (mean, covariance),
     ]
-    state["mean"], state["covariance"] = _mixture(np.vstack([weights, held_up]), parts)
+    state["mean"], state["covariance"] = _mixture(weights, parts)
     there = np.column_stack([np.isfinite(state["batch_size"]), np.ones(y.size, dtype=bool)])
     state["mean"][~there] = 0.0
     state["covariance"][~(there[:, :, np.newaxis] & there[:, np.newaxis, :])] = 0.0
@@ -230,7 +235,6 @@ def _kalman(mean: Rows, covariance: Rows, column: Rows, z: Rows, variance: Rows)
 
 def _mixture(weights: Rows, parts: list[tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
     """Mean and covariance of a mixture of normal distributions."""
-    weights = weights / weights.sum(axis=0)
     mean = sum(weight[:, None] * part for weight, (part, _) in zip(weights, parts, strict=True))
     covariance = np.zeros_like(parts[0][1])
     for weight, (part, inside) in zip(weights, parts, strict=True):
