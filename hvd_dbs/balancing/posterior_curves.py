@@ -15,38 +15,6 @@ _FLAT = 1e-30
 
 
 @dataclass(frozen=True)
-class SlowPeriods:
-    """How ranks become slow now and then. All fields have shape `[size]`.
-
-    Attributes:
-        slower: Log seconds by which each is slower than usual now.
-        number: Slow periods that are over.
-        sizes: Sum of the most that each was slower in them.
-        quiet: Steps outside of slow periods.
-    """
-
-    slower: NDArray[np.float64]
-    number: NDArray[np.float64]
-    sizes: NDArray[np.float64]
-    quiet: NDArray[np.float64]
-
-    def chance(self, steps: float) -> NDArray[np.float64]:
-        """Chance that a rank that is not slow becomes so within some steps, shape `[size]`."""
-        pooled = max(float(self.number.sum() / max(self.quiet.sum(), 1.0)), 1e-6)
-        rate = (self.number + 0.5) / (self.quiet + 0.5 / pooled)
-        chance = 1 - np.exp(-rate * steps)
-        return np.where(self.slower > PRIORS.slow, 0.0, chance)
-
-    def further(self) -> NDArray[np.float64]:
-        """Log seconds by which a rank would be slower than now in one more, shape `[size]`."""
-        if not self.number.any():
-            return np.zeros_like(self.slower)
-        pooled = float(self.sizes.sum() / self.number.sum())
-        size = (self.sizes + pooled) / (self.number + 1)
-        return np.maximum(size - self.slower, 0.0)
-
-
-@dataclass(frozen=True)
 class PosteriorCurves(PointCurves):
     """Straight lines through posterior means, and how sure they are.
 
@@ -56,7 +24,6 @@ class PosteriorCurves(PointCurves):
         teeth: Deviation of what a batch size not visited adds, shape `[size]`.
         life: Steps that a rank's pace is expected to last, shape `[size]`.
         rounds: Rounds by which its noise is known, shape `[size]`.
-        periods: Slow periods.
     """
 
     sd: NDArray[np.float64]
@@ -64,7 +31,6 @@ class PosteriorCurves(PointCurves):
     teeth: NDArray[np.float64]
     life: NDArray[np.float64]
     rounds: NDArray[np.float64]
-    periods: SlowPeriods
 
     def deviations(
         self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None

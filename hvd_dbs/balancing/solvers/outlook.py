@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.plan import Plan
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
-from hvd_dbs.balancing.priors import PRIORS
 
-_POINTS = 16
+_POINTS, _LEAST_SD = 16, 1e-6
 _BETTER_OF_TWO = 0.4
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
 _MOST_RANKS, _REST = 128, 128
@@ -40,17 +39,16 @@ def outlook(curves: PosteriorCurves, plan: Plan, current: Plan) -> Outlook:
         current: The plan in force.
     """
     mean = np.log(curves.seconds(plan.samples))
-    chance, further = curves.periods.chance(PRIORS.reaction), curves.periods.further()
-    ranks, weight = _latest(mean + np.where(chance > 0, further, 0.0))
+    ranks, weight = _latest(mean)
     sd = curves.deviations(plan.samples, ranks)
     # The rest of what is unsure is unsure with any plan.
     known = np.minimum(sd, curves.deviations(current.samples, ranks))
-    mean, risk = mean[ranks], (chance[ranks], further[ranks], weight)
-    now = expected_longest(mean, sd, *risk)
+    mean = mean[ranks]
+    now = expected_longest(mean, sd, weight)
     new = np.sqrt(sd**2 - known**2)
     if not new.any():
         return Outlook(now, now)
-    return Outlook(now, expected_longest(mean - _BETTER_OF_TWO * new, known, *risk))
+    return Outlook(now, expected_longest(mean - _BETTER_OF_TWO * new, known, weight))
 
 
 def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
@@ -65,36 +63,19 @@ def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def expected_longest(
-    mean: NDArray[np.float64],
-    sd: NDArray[np.float64],
-    chance: NDArray[np.float64],
-    further: NDArray[np.float64],
-    weight: NDArray[np.float64],
+    mean: NDArray[np.float64], sd: NDArray[np.float64], weight: NDArray[np.float64]
 ) -> float:
-    """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance.
-
-    Each stands for `weight` ranks.
+    """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each of which stands for `weight` ranks.
 
     It is the integral of one minus the product of the distribution functions.
 
     Example:
-        >>> none = np.zeros(2)
-        >>> one = np.ones(2)
-        >>> round(expected_longest(none, one, none, none, one), 2)  # 1 / sqrt(pi)
+        >>> round(expected_longest(np.zeros(2), np.ones(2), np.ones(2)), 2)  # 1 / sqrt(pi)
         0.57
     """
-    sd, slow_sd = np.maximum(sd, 1e-6), np.hypot(sd, PRIORS.slow_sd * further)
-    top, end = mean + 3.5 * sd, mean + further + 2.5 * slow_sd
-    at_risk = chance * further > 0
-    least, most = float(np.max(mean - 3 * sd)), float(np.max(top))
-    q = np.linspace(least, most, _POINTS)
-    last = float(np.max(np.where(at_risk, end, most)))
-    if last > most:
-        q = np.concatenate([q, np.linspace(most, last, _POINTS)[1:]])
+    sd = np.maximum(sd, _LEAST_SD)
+    q = np.linspace(float(np.max(mean - 3 * sd)), float(np.max(mean + 3.5 * sd)), _POINTS)
     over = _beyond((q[:, np.newaxis] - mean) / sd)
-    if at_risk.any():
-        slow = _beyond((q[:, np.newaxis] - mean - further) / slow_sd)
-        over = over + chance * (slow - over)
     logs = np.log1p(-np.minimum(over, 1 - 1e-9))
     beyond = 1 - np.exp(np.sum(weight * logs, axis=1))
     return float(q[0] + np.sum(np.diff(q) * (beyond[1:] + beyond[:-1]) / 2))

@@ -19,10 +19,6 @@ _HOPE = 0.8
 """E[|Z|] of a standard normal Z: a trial hopes for as much luck as there may well be."""
 _MOST_RANKS_TO_TRY = 32
 """Among more ranks, the unluckiest of all makes a trial's step long: none is worth it."""
-_MOST_RANKS_AT_ONCE = 512
-"""Among more, a decision considers a move or a guard, not both."""
-_GUARDS = (0.5, 0.75, 1.0, 1.25)
-"""Parts of its usual slow period by which a rank is taken to be slow beforehand."""
 _MIXTURE_ROUNDS = 4
 
 
@@ -35,15 +31,15 @@ class ValueOfChange:
 
         T (J'(now) - J'(plan)) - R max(J(plan) - J(now), 0) - C.
 
-    Candidates are the plan with the shortest step by the curves (a move), by hopeful curves (a
-    trial), and by curves of ranks that are taken to be in a slow period beforehand (guards).
+    Candidates are the plan with the shortest step by the curves (a move), and by hopeful curves (a
+    trial).
 
     With curves other than `PosteriorCurves`, which are taken to be sure, there are moves alone.
     """
 
     def init(self) -> SolverState:
-        """No guard was considered."""
-        return {"considered": 0}
+        """No memory."""
+        return {}
 
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
@@ -57,14 +53,14 @@ class ValueOfChange:
         life = float(curves.life[np.argmax(curves.seconds(current.samples))])
         price = _price(problem, float(np.exp(now.now)))
         best, most, reason, gain = current, 0.0, "no change is worth it", None
-        for kind, plan in _candidates(problem, curves, state["considered"]):
+        for kind, plan in _candidates(problem, curves):
             then = outlook(curves, plan, current)
             value = life * (now.later - then.later) - price
             value -= PRIORS.reaction * max(then.now - now.now, 0.0)
             if plan != current and value > most:
                 best, most, gain = plan, value, now.now - then.now
                 reason = f"{kind}, worth {value:.1f} steps"
-        return Proposal(best, reason, gain=gain), {"considered": state["considered"] + 1}
+        return Proposal(best, reason, gain=gain), state
 
 
 def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
@@ -79,22 +75,12 @@ def _price(problem: Problem, busy_seconds: float) -> float:
     return PRIORS.switch * (1 + problem.communication_seconds / busy_seconds)
 
 
-def _candidates(
-    problem: Problem, curves: PosteriorCurves, considered: int
-) -> Iterator[tuple[str, Plan]]:
-    """Plans to choose from; one guard at a time, and among thousands of ranks one plan."""
-    size, periods = problem.current.size, curves.periods
-    part = _GUARDS[considered % len(_GUARDS)] if periods.number.any() else 0.0
-    is_guard_due = part > 0 and (size <= _MOST_RANKS_AT_ONCE or considered % 3 == 0)
-    if size <= _MOST_RANKS_AT_ONCE or not is_guard_due:
-        yield "a move", equal_finish(problem, curves)
-    if size <= _MOST_RANKS_TO_TRY:
+def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str, Plan]]:
+    """Plans to choose from."""
+    yield "a move", equal_finish(problem, curves)
+    if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)
-    if is_guard_due:
-        usual = np.where(periods.number > 0, periods.further() + periods.slower, 0.0)
-        slower = np.maximum(part * usual - periods.slower, 0.0)
-        yield "a guard", equal_finish(problem, curves.shifted(slower))
 
 
 def _shift_of_equals(problem: Problem, curves: PosteriorCurves) -> NDArray[np.float64]:

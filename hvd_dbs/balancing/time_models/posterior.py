@@ -6,17 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.measurement import Measurement
-from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
+from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
-from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_periods, read_load
+from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace, read_load
 from hvd_dbs.balancing.time_models.surprise import Surprise, weigh
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _CAPACITY = 8
 _SLOWNESS = _CAPACITY
 """Where mean and covariance hold the slowness, behind the points."""
-_OTHERS = 10
+_OTHERS = 6
 _MOST_STEPS = 1e6
 _LEAST_VARIANCE = 1e-12
 _TREND_WEIGHT, _TREND_SQUARED = 0.25, 1.7
@@ -81,7 +81,7 @@ class Posterior:
         new["covariance"][:, _SLOWNESS, _SLOWNESS] += other**2
         slot, seen = _visit(new, b)
         shift = _learn(new, y, steps, slot, seen)
-        _make_usual(new, note_periods(new, new["mean"][:, _SLOWNESS], steps))
+        _make_usual(new, note_pace(new, new["mean"][:, _SLOWNESS], steps))
         rise = read_load(new, measurement.cpu_load, shift)
         new["mean"][:, _SLOWNESS] += rise
         # Or the load means nothing this time.
@@ -108,8 +108,7 @@ class Posterior:
         life = (lasted + PRIORS.first_life) / (changes + 1)
         teeth = np.sqrt(state["teeth"][:, 0] / state["teeth"][:, 1])
         others = elasticity, np.hypot(elasticity_sd, tilt[:, 0]), teeth, life, *state["noise"].T
-        periods = slower[:, 0], *state["slow_periods"].T
-        record = np.column_stack([*parts, *others, *periods])
+        record = np.column_stack([*parts, *others])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
 
@@ -119,7 +118,7 @@ class Posterior:
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, teeth, life, noise, rounds, *periods = columns[-_OTHERS:]
+        elasticity, elasticity_sd, teeth, life, noise, rounds = columns[-_OTHERS:]
         times = np.where(np.isfinite(points), np.exp(logs), np.nan)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(life))
         return PosteriorCurves(
@@ -131,7 +130,6 @@ class Posterior:
             teeth,
             life,
             rounds,
-            SlowPeriods(*periods),
         )
 
 
