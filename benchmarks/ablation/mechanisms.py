@@ -214,6 +214,10 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         [(worth_the_switch, "_ROUNDS_OF_UNREST", 0)],
     ),
     # When to decide.
+    "all: adaptive_v2": (
+        "`adaptive_v2` runs instead; a loss is what it gains.",
+        [(strategies, "PRESETS", {**strategies.PRESETS, "adaptive": strategies.adaptive_v2})],
+    ),
     "cadence": (
         f"A decision each {_RARE} steps, unless a change signal comes first.",
         [(WorthAsking, "solve", _with_rounds_of(_RARE))],

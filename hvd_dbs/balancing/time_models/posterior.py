@@ -94,9 +94,9 @@ class Posterior:
         """Points, log seconds, deviations, and the rest of `PosteriorCurves`, by rank."""
         b, at = state["batch_size"], np.arange(_CAPACITY)
         order = np.argsort(np.where(np.isfinite(b), b, np.inf), axis=1)
-        covariance, slower = state["covariance"], state["mean"][:, _SLOWNESS :]
+        covariance, slower = state["covariance"], state["mean"][:, _SLOWNESS:]
         variance = covariance[:, at, at] + 2 * covariance[:, at, _SLOWNESS]
-        variance += covariance[:, _SLOWNESS, _SLOWNESS :]
+        variance += covariance[:, _SLOWNESS, _SLOWNESS:]
         # A rank may be slower by another part with other batch sizes.
         tilt = PRIORS.other_curve * slower
         away = np.nan_to_num(_away(b, state["current"][:, np.newaxis]))
@@ -200,7 +200,9 @@ def _learn(
     noisy, change, back, pause = weigh(state, surprise, mean[:, _SLOWNESS] > PRIORS.slow)
     held_up = pause > np.maximum(np.maximum(noisy, change), back)
     state["suspect"] = np.where(held_up[:, np.newaxis], np.column_stack([z, change]), 0.0)
-    weights = np.where(held_up, [[0.0], [0.0], [0.0], [1.0]], np.stack([noisy, change, back, pause]))
+    weights = np.where(
+        held_up, [[0.0], [0.0], [0.0], [1.0]], np.stack([noisy, change, back, pause])
+    )
     noisy, change, back = weights[:3]
     parts = [
         _kalman(mean, covariance, column, z, known),
@@ -225,7 +227,9 @@ def _learn(
     return np.where(seen | is_new, moved[rows, slot] + moved[:, _SLOWNESS], 0.0)
 
 
-def _kalman(mean: Rows, covariance: Rows, column: Rows, z: Rows, variance: Rows) -> tuple[Rows, Rows]:
+def _kalman(
+    mean: Rows, covariance: Rows, column: Rows, z: Rows, variance: Rows
+) -> tuple[Rows, Rows]:
     """Mean and covariance after an observation off by z, of that variance."""
     gain = column / variance[:, np.newaxis]
     return mean + gain * z[:, np.newaxis], covariance - gain[:, :, None] * column[:, None, :]

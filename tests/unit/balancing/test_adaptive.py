@@ -27,7 +27,7 @@ from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 def cold_runs(cases, setting=None):
     setting = setting or Setting()
-    runs = [cold_run(case, strategies.adaptive_v1(), setting, n) for n, case in enumerate(cases)]
+    runs = [cold_run(case, strategies.adaptive(), setting, n) for n, case in enumerate(cases)]
     return np.array([run.over[-1] for run in runs]), runs
 
 
@@ -70,9 +70,9 @@ def test_less_over_the_optimum_than_the_other_presets():
                 for n, case in enumerate(cases)
             ]
         )
-        for name in ("adaptive_v1", "dbs", "lb_bsp_gpu", "omnilearn", "cannikin")
+        for name in ("adaptive", "dbs", "lb_bsp_gpu", "omnilearn", "cannikin")
     }
-    assert min(mean, key=mean.get) == "adaptive_v1"
+    assert min(mean, key=mean.get) == "adaptive"
 
 
 def trained(factors, num_rounds, controller, rng, pause=None):
@@ -93,7 +93,7 @@ def trained(factors, num_rounds, controller, rng, pause=None):
 @pytest.mark.parametrize("factor", [0.25, 0.5, 2.0, 4.0])
 def test_reacts_to_a_change_within_four_decisions(factor):
     rng = np.random.default_rng(0)
-    controller = Controller(strategies.adaptive_v1(), 256, Bounds.of(4, 1), 4)
+    controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
     factors = np.array([1.0, 1.0, 2.0, 2.0])
     trained(factors, 30, controller, rng)
     factors[1] *= factor
@@ -108,7 +108,7 @@ def test_reacts_to_a_change_within_four_decisions(factor):
 
 def test_holds_still_under_jitter_and_through_a_pause():
     rng = np.random.default_rng(1)
-    controller = Controller(strategies.adaptive_v1(), 256, Bounds.of(4, 1), 4)
+    controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
     factors = np.array([1.0, 1.0, 2.0, 2.0])
     trained(factors, 30, controller, rng)
     plan = controller.plan
@@ -118,7 +118,7 @@ def test_holds_still_under_jitter_and_through_a_pause():
 
 def test_equal_machines_stay_even():
     rng = np.random.default_rng(2)
-    controller = Controller(strategies.adaptive_v1(), 256, Bounds.of(8, 1), 8)
+    controller = Controller(strategies.adaptive(), 256, Bounds.of(8, 1), 8)
     over = trained(np.ones(8), 60, controller, rng)
     assert over[-1] <= 1.03 * 0.036 and np.mean(over) <= 1.03 * 0.036
 
@@ -254,7 +254,7 @@ def test_one_odd_rank_among_many_equal_ones_has_to_be_odd_twice():
 
 def test_asks_often_while_plans_change_and_rarely_when_calm():
     rng = np.random.default_rng(3)
-    controller = Controller(strategies.adaptive_v1(), 256, Bounds.of(4, 1), 4)
+    controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
     assert controller.steps_to_next == 2
     trained(np.array([1.0, 1.0, 2.0, 2.0]), 10, controller, rng)
     moving = controller.steps_to_next
@@ -268,7 +268,7 @@ def test_what_a_decision_costs_sets_how_often_it_is_taken():
     """k = sqrt(2 c / r): four times the cost, twice the steps."""
     due = []
     for seconds in (0.01, 0.04):
-        controller = Controller(strategies.adaptive_v1(), 256, Bounds.of(4, 1), 4)
+        controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
         controller.decision_seconds = seconds
         trained(np.ones(4), 1, controller, np.random.default_rng(3))
         due.append(controller.steps_to_next)
@@ -277,7 +277,7 @@ def test_what_a_decision_costs_sets_how_often_it_is_taken():
 
 def test_sees_communication_that_computing_does_not_hide():
     """Rank 0 computes as fast as rank 1, but its communication takes longer."""
-    controller = Controller(strategies.adaptive_v1(), 128, Bounds.of(2, 1), 2)
+    controller = Controller(strategies.adaptive(), 128, Bounds.of(2, 1), 2)
     for _ in range(30):
         samples = controller.plan.samples
         busy = 0.001 * samples

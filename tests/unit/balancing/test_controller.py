@@ -114,11 +114,9 @@ def test_load_changes_nothing_unless_all_fits():
 
 def test_load_wants_what_the_solver_keeps_inside_its_guards_too():
     state = controller_of(strategies.adaptive()).state_dict()
-    inside = {
-        name: value for name, value in state["solver"]["solver"].items() if name != "considered"
-    }
+    inside = {name: value for name, value in state["solver"]["solver"].items() if name != "calm"}
     old = {**state, "solver": {**state["solver"], "solver": inside}}
-    with pytest.raises(ValueError, match=r"solver\.considered"):
+    with pytest.raises(ValueError, match=r"solver\.calm"):
         controller_of(strategies.adaptive()).load_state_dict(old)
 
 
@@ -146,7 +144,7 @@ class TestStrategies:
             strategies.static(ratios)
 
     def test_unknown_names_list_the_known_ones(self):
-        with pytest.raises(ValueError, match=r"adaptive, adaptive_v1, cannikin, dbs, even.*static"):
+        with pytest.raises(ValueError, match=r"adaptive, adaptive_v2, cannikin, dbs, even.*static"):
             strategies.resolve("fast")
         with pytest.raises(ValueError, match="needs ratios"):
             strategies.resolve("static")

@@ -103,6 +103,6 @@ def test_what_is_no_number_is_not_learnt_from():
 def test_neighbours_that_come_and_go_on_some_hosts_do_not_stop_the_others():
     """A step in three would wait for one of them otherwise, for 2.2 times as long as it takes."""
     conditions = Conditions.of(replace(SCENARIO_CLASSES["neighbours"](128), steps=600, seed=1))
-    run = simulate(conditions, preset("adaptive_v1", conditions))
+    run = simulate(conditions, preset("adaptive", conditions))
     late = slice(400, None)
     assert conditions.oracle_seconds[late].sum() / run.true_seconds[late].sum() > 0.87

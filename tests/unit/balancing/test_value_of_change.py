@@ -1,4 +1,4 @@
-"""How `adaptive` behaves: what it moves for, what it leaves alone, and what it weighs."""
+"""How `adaptive_v2` behaves: what it moves for, what it leaves alone, and what it weighs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def trained(controller, factors, num_rounds, rng, noise=0.03, pauses=()):
 
 
 def controller_of(size, batch_size=64):
-    return Controller(strategies.adaptive(), batch_size * size, Bounds.of(size, 1), size)
+    return Controller(strategies.adaptive_v2(), batch_size * size, Bounds.of(size, 1), size)
 
 
 @pytest.mark.parametrize("kind", ["sawtooth", "affine", "saturating"])
 def test_cold_starts_end_near_the_optimum(kind):
     cases = [generated_case(kind, 300 + seed) for seed in range(8)]
-    runs = [cold_run(case, strategies.adaptive(), Setting(), n) for n, case in enumerate(cases)]
+    runs = [cold_run(case, strategies.adaptive_v2(), Setting(), n) for n, case in enumerate(cases)]
     over = np.array([run.over[-1] for run in runs])
     assert np.median(over) <= 0.01 and np.mean(over <= 0.05) >= 0.85
     assert np.mean([run.over.sum() for run in runs]) < 4
@@ -50,7 +50,6 @@ def test_a_change_of_pace_is_followed_within_a_few_decisions(factor):
     assert np.mean(over[5:]) <= 1.04
 
 
-@pytest.mark.xfail(reason="Pauses that go round all ranks still move samples, at a cost of 2 %.")
 @pytest.mark.parametrize("noise", [0.01, 0.08])
 def test_equal_machines_stay_even_through_noise_and_pauses(noise):
     controller = controller_of(8)
@@ -79,7 +78,7 @@ def test_a_gain_counts_for_less_where_a_step_is_mostly_communication():
 
 def test_a_load_that_announces_slow_steps_is_heeded_and_one_that_does_not_is_ignored():
     def slower(follows):
-        strategy = strategies.adaptive()
+        strategy = strategies.adaptive_v2()
         model = strategy.model
         state = model.init(1)
         for k in range(60):
@@ -101,10 +100,40 @@ def test_a_load_that_announces_slow_steps_is_heeded_and_one_that_does_not_is_ign
 @pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])
 def test_expected_longest_of_normal_times(size, expected):
     none, one = np.zeros(size), np.ones(size)
-    assert expected_longest(none, one, none, none, one) == pytest.approx(expected, abs=0.2)
+    assert expected_longest(none, one, one) == pytest.approx(expected, abs=0.2)
 
 
-def test_expected_longest_knows_of_slow_periods():
-    mean, sd, one = np.zeros(2), np.full(2, 0.01), np.ones(2)
-    found = expected_longest(mean, sd, np.array([0.1, 0.0]), np.array([1.0, 0.0]), one)
-    assert found == pytest.approx(0.1, abs=0.02)
+def test_a_rank_that_was_slow_is_at_its_usual_pace_again_at_once():
+    model = strategies.adaptive_v2().model
+    state, rng = model.init(1), np.random.default_rng(5)
+
+    def after(seconds, rounds):
+        nonlocal state
+        for _ in range(rounds):
+            measured = seconds * (1 + 0.05 * rng.standard_normal())
+            state = model.update(state, Measurement.of([32], [measured], num_steps=[1.0]))
+        curves = model.curves(model.record(state))
+        b = np.array([32.0])
+        return float(curves.seconds(b)[0]), float(curves.deviations(b)[0])
+
+    _, sure = after(0.1, 60)
+    slow, _ = after(0.2, 10)
+    again, sure_again = after(0.1, 2)
+    assert slow == pytest.approx(0.2, rel=0.1)
+    assert again == pytest.approx(0.1, rel=0.02) and sure_again < 1.5 * sure
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(0.02, 3.0), (0.05, 2.0), (0.05, 5.0)])
+def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor):
+    controller, rng = controller_of(4), np.random.default_rng(6)
+    uneven = 0
+    for _ in range(300):
+        samples = controller.plan.samples
+        steps = 1 + 0.03 * rng.standard_normal(4)
+        steps = np.where(rng.random(4) < chance, factor, 1.0) * steps
+        measured = (0.004 + 0.0005 * samples) * steps
+        controller.decide(
+            controller.observe(Measurement.of(samples, measured, num_steps=[1.0] * 4))
+        )
+        uneven += np.ptp(controller.plan.samples) > 4
+    assert uneven <= 6
