@@ -19,6 +19,8 @@ _SLOWNESS = _CAPACITY
 _OTHERS = 6
 _MOST_STEPS = 1e6
 _LEAST_VARIANCE = 1e-12
+_OF_CURVE = ("batch_size", "mean", "covariance", "visited_at")
+"""Kept a second time, as they were at the usual pace."""
 _TREND_WEIGHT, _TREND_SQUARED = 0.25, 1.7
 """The mean of surprises in deviations, with this weight; its square is above the second with a
 chance of one in a thousand where nothing drifts."""
@@ -31,9 +33,10 @@ class Posterior:
     State of a rank: mean and covariance of g at the last 8 batch sizes, whose prior is
     `CurvePrior`, and of d, which is 0 but in slow periods. A round of n steps may be *noise*
     (then it is a Kalman filter's update), a *change* (d becomes uncertain, then the same update),
-    a *return* (d becomes 0) or a *pause* (which is left out, and remembered in case the next round
-    shows it again). The mixture is replaced by the normal distribution with its mean and
-    covariance. What lasts, and what is faster than before, becomes the usual pace: g takes over d.
+    a *return* (d becomes 0, and g what it was at the usual pace) or a *pause* (which is left out,
+    and remembered in case the next round shows it again). The mixture is replaced by the normal
+    distribution with its mean and covariance. What lasts, and what is faster than before, becomes
+    the usual pace: g takes over d.
 
     Variances of noise and of the curve's jumps are inverse-gamma means, learnt from surprises;
     rates of changes and pauses are counted. Where surprises keep pointing the same way the pace
@@ -63,6 +66,10 @@ class Posterior:
             "suspect": np.zeros((num_rows, 2)),
             "events": np.zeros((num_rows, 3)),
             **no_periods(num_rows),
+            "usual_batch_size": np.full(points, np.nan),
+            "usual_mean": np.zeros(both),
+            "usual_covariance": np.zeros((*both, _CAPACITY + 1)),
+            "usual_visited_at": np.zeros(points),
         }
 
     def update(self, state: ModelState, measurement: Measurement) -> ModelState:
@@ -75,13 +82,17 @@ class Posterior:
         begins = ~np.isfinite(state["first"][:, 0])
         new["first"][begins] = np.column_stack([b, y])[begins]
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
-        new["covariance"][:, :_CAPACITY, :_CAPACITY] += wander
+        for name in ("covariance", "usual_covariance"):
+            new[name][:, :_CAPACITY, :_CAPACITY] += wander
         away = np.where(begins, 0.0, _away(b, state["current"]))
         other = PRIORS.other_curve * state["mean"][:, _SLOWNESS] * away
         new["covariance"][:, _SLOWNESS, _SLOWNESS] += other**2
         slot, seen = _visit(new, b)
         shift = _learn(new, y, steps, slot, seen)
-        _make_usual(new, note_pace(new, new["mean"][:, _SLOWNESS], steps))
+        is_usual = note_pace(new, new["mean"][:, _SLOWNESS], steps)
+        _make_usual(new, is_usual)
+        for name in _OF_CURVE:
+            new[f"usual_{name}"][is_usual] = new[name][is_usual]
         rise = read_load(new, measurement.cpu_load, shift)
         new["mean"][:, _SLOWNESS] += rise
         # Or the load means nothing this time.
@@ -191,26 +202,23 @@ def _learn(
     changed[:, _SLOWNESS, _SLOWNESS] += PRIORS.change_sd**2
     changed_column[:, _SLOWNESS] += PRIORS.change_sd**2
     unknown = known + PRIORS.change_sd**2
-    # It is the usual one again: there is no slowness.
-    usual, usual_mean = covariance.copy(), mean.copy()
-    usual[:, _SLOWNESS, :] = usual[:, :, _SLOWNESS] = usual_mean[:, _SLOWNESS] = 0.0
-    usual_column, usual_z = usual[rows, :, slot], y - mean[rows, slot]
-    usual_known = usual_column[rows, slot] + noise
+    # It is the usual one again, and the curve what it was before.
+    before = _usual(state, rows)
+    expected, usual_known, _ = _curve(before, rows).at(state["current"])
+    usual_z, usual_known = y - expected, np.maximum(usual_known, _LEAST_VARIANCE) + noise
     surprise = Surprise(z, known, unknown, usual_z, usual_known, steps)
     noisy, change, back, pause = weigh(state, surprise, mean[:, _SLOWNESS] > PRIORS.slow)
     held_up = pause > np.maximum(np.maximum(noisy, change), back)
     state["suspect"] = np.where(held_up[:, np.newaxis], np.column_stack([z, change]), 0.0)
-    weights = np.where(
-        held_up, [[0.0], [0.0], [0.0], [1.0]], np.stack([noisy, change, back, pause])
-    )
-    noisy, change, back = weights[:3]
+    chances = np.stack([noisy, change, back, pause])
+    noisy, change, back, pause = np.where(held_up, [[0.0], [0.0], [0.0], [1.0]], chances)
     parts = [
         _kalman(mean, covariance, column, z, known),
         _kalman(mean, changed, changed_column, z, unknown),
-        _kalman(usual_mean, usual, usual_column, usual_z, usual_known),
         (mean, covariance),
     ]
-    state["mean"], state["covariance"] = _mixture(weights, parts)
+    weights = np.stack([noisy, change, pause + _LEAST_VARIANCE])
+    state["mean"], state["covariance"] = _mixture(weights / weights.sum(axis=0), parts)
     there = np.column_stack([np.isfinite(state["batch_size"]), np.ones(y.size, dtype=bool)])
     state["mean"][~there] = 0.0
     state["covariance"][~(there[:, :, np.newaxis] & there[:, np.newaxis, :])] = 0.0
@@ -224,7 +232,27 @@ def _learn(
     is_new = change + back > 0.5
     state["trend"] = np.where(is_new, 0.0, trend)
     moved = state["mean"] - mean
-    return np.where(seen | is_new, moved[rows, slot] + moved[:, _SLOWNESS], 0.0)
+    shift = np.where(seen | is_new, moved[rows, slot] + moved[:, _SLOWNESS], 0.0)
+    _go_back(state, np.flatnonzero(back > 0.5), y, noise)
+    return np.where(back > 0.5, z, shift)
+
+
+def _usual(state: ModelState, rows: NDArray[np.intp]) -> ModelState:
+    """The same ranks at their usual pace."""
+    same = {name: state[name][rows] for name in ("first", "teeth", "current", "rounds")}
+    return {**same, **{name: state[f"usual_{name}"][rows] for name in _OF_CURVE}}
+
+
+def _go_back(state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows) -> None:
+    """These ranks are at their usual pace again: what was seen since says nothing of it."""
+    usual, all_of_them = _usual(state, rows), np.arange(rows.size)
+    slot, _ = _visit(usual, state["current"][rows])
+    column = usual["covariance"][all_of_them, :, slot]
+    z, known = y[rows] - usual["mean"][all_of_them, slot], column[all_of_them, slot]
+    after = _kalman(usual["mean"], usual["covariance"], column, z, known + noise[rows])
+    usual["mean"], usual["covariance"] = after
+    for name in _OF_CURVE:
+        state[name][rows] = usual[name]
 
 
 def _kalman(
