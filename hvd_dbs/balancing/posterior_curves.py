@@ -23,13 +23,15 @@ class PosteriorCurves(PointCurves):
         elasticity_sd: Of d log t / d log b beyond them, shape `[size]`.
         teeth: Deviation of what a batch size not visited adds, shape `[size]`.
         life: Steps that a rank's pace is expected to last, shape `[size]`.
-        rounds: Rounds by which its noise is known, shape `[size]`.
+        noise: Log seconds by which its single steps differ, shape `[size]`.
+        rounds: Rounds by which that is known, shape `[size]`.
     """
 
     sd: NDArray[np.float64]
     elasticity_sd: NDArray[np.float64]
     teeth: NDArray[np.float64]
     life: NDArray[np.float64]
+    noise: NDArray[np.float64]
     rounds: NDArray[np.float64]
 
     def deviations(
@@ -48,14 +50,26 @@ class PosteriorCurves(PointCurves):
         away = np.where(np.isfinite(away), away, np.inf)
         nearest = np.argmin(away, axis=0), np.arange(ranks.size)
         distance, sd = away[nearest], self.sd[:, ranks][nearest]
-        tooth = self.teeth[ranks] ** 2 * -np.expm1(-2 * distance / PRIORS.teeth_length)
+        tooth = -np.expm1(-2 * distance / PRIORS.teeth_length)
+        tooth = np.where(b % PRIORS.tile == 0, PRIORS.tile_teeth**2, tooth) * self.teeth[ranks] ** 2
         tilt = (np.log(b / points[nearest]) * self.elasticity_sd[ranks]) ** 2
         return np.asarray(np.sqrt(sd**2 + np.where(distance > 0, tooth + tilt, 0.0)))
 
-    def shifted(self, log_shift: NDArray[np.float64]) -> PosteriorCurves:
-        """The curves of ranks that take longer by these factors, in logarithms, `[size]`."""
+    def shifted(self, log_shift: NDArray[np.float64], noisier: float) -> PosteriorCurves:
+        """The curves of ranks that take longer, and differ more from step to step.
+
+        Args:
+            log_shift: Logarithms of the factors, shape `[size]`.
+            noisier: Factor on deviations.
+        """
         factor = np.exp(log_shift)
-        return replace(self, times=self.times * factor, slope=self.slope * factor)
+        return replace(
+            self,
+            times=self.times * factor,
+            slope=self.slope * factor,
+            sd=self.sd * noisier,
+            noise=self.noise * noisier,
+        )
 
     def hopeful(self, sigmas: float, current: NDArray[np.float64]) -> PiecewiseCurves:
         """The curves if batch sizes not visited were faster by so many deviations."""
@@ -68,9 +82,16 @@ class PosteriorCurves(PointCurves):
         gap = np.minimum(plain.last - plain.first + 1, 1e6) / 2
         tooth = -np.expm1(-2 * gap / PRIORS.teeth_length)
         trust = np.exp(-sigmas * self.teeth * np.sqrt(np.maximum(tooth, 0.0)))
+        tiles = PRIORS.tile * (current // PRIORS.tile + np.array([[0.0], [1.0]]))
+        is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)
+        at_tiles = np.stack([self.seconds(np.maximum(b, 1.0)) for b in tiles])
+        at_tiles *= np.exp(-sigmas * PRIORS.tile_teeth * self.teeth)
+        none = np.full_like(self.times, _FLAT), np.full_like(tiles, _FLAT)
+        stays = np.where(visited, self.points, np.inf), np.where(visited, self.points, -np.inf)
+        new = np.where(is_new, tiles, np.inf), np.where(is_new, tiles, -np.inf)
         return PiecewiseCurves(
-            first=np.vstack([np.where(visited, self.points, np.inf), first]),
-            last=np.vstack([np.where(visited, self.points, -np.inf), plain.last]),
-            start=np.vstack([self.times * np.exp(-sigmas * stale), start * trust]),
-            slope=np.vstack([np.full_like(self.times, _FLAT), plain.slope * trust]),
+            first=np.vstack([stays[0], new[0], first]),
+            last=np.vstack([stays[1], new[1], plain.last]),
+            start=np.vstack([self.times * np.exp(-sigmas * stale), at_tiles, start * trust]),
+            slope=np.vstack([*none, plain.slope * trust]),
         )

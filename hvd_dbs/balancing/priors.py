@@ -21,6 +21,14 @@ class Priors:
     """Log seconds by which a curve's jumps leave a straight line."""
     teeth_length: float = 8.0
     """Samples over which a jump is the same: kernels work in tiles of about as many."""
+    tile: float = 16.0
+    """Samples of which multiples fill a kernel's tiles."""
+    tile_teeth: float = 8.0
+    """Times as much as elsewhere by which a curve may leave the straight line there."""
+    jump_rate: float = 0.05
+    """Part of batch sizes from which on another kernel is used."""
+    jump_sd: float = 0.3
+    """Log seconds of that."""
 
     # What a round shows of it.
     noise_sd: float = 0.03
@@ -51,12 +59,12 @@ class Priors:
     """Steps after which a slower pace counts as the usual one."""
     load_jump: float = 0.2
     """Rise of -log(1 - load) that is no noise of the reading."""
+    load_effect: float = 0.5
+    """Part of such a rise by which steps get slower: all on busy processors, none on idle ones."""
     load_unknown: float = 0.1
-    """Sum of squared jumps that the belief counts for that loads mean nothing."""
+    """Sum of squared rises that this belief counts for."""
 
     # Prices.
-    first_life: float = 50.0
-    """Steps that a plan is expected to last before anything is known."""
     life_memory: float = 300.0
     """Steps over which changes are counted."""
     reaction: float = 2.0

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.plan import Plan
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
+from hvd_dbs.balancing.priors import PRIORS
 
 _POINTS, _LEAST_SD = 16, 1e-6
 _BETTER_OF_TWO = 0.4
@@ -23,32 +24,36 @@ class Outlook:
 
     Attributes:
         now: With the plan as it is.
-        later: Once each rank has kept the better of what it had and what the plan shows.
+        later: Once each rank has kept the better of what it had and what a few steps show.
     """
 
     now: float
     later: float
 
 
-def outlook(curves: PosteriorCurves, plan: Plan, current: Plan) -> Outlook:
-    """Expected log of the longest time of all ranks.
+def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[Outlook, Outlook]:
+    """Expected log of the longest time of all ranks, with the plan in force and with another.
 
     Args:
         curves: What is known.
-        plan: The plan in question.
         current: The plan in force.
+        plan: The plan in question.
     """
-    mean = np.log(curves.seconds(plan.samples))
-    ranks, weight = _latest(mean)
+    mean_now, mean = (np.log(curves.seconds(one.samples)) for one in (current, plan))
+    sd_now = curves.deviations(current.samples)
+    ranks, weight = _latest(np.maximum(mean_now, mean) + 3 * sd_now)
+    mean_now, mean, sd_now = mean_now[ranks], mean[ranks], sd_now[ranks]
     sd = curves.deviations(plan.samples, ranks)
+    now = expected_longest(mean_now, sd_now, weight)
+    # Staying shows what its slowest rank takes.
+    better = _BETTER_OF_TWO * float(sd_now[np.argmax(mean_now)])
     # The rest of what is unsure is unsure with any plan.
-    known = np.minimum(sd, curves.deviations(current.samples, ranks))
-    mean = mean[ranks]
-    now = expected_longest(mean, sd, weight)
-    new = np.sqrt(sd**2 - known**2)
-    if not new.any():
-        return Outlook(now, now)
-    return Outlook(now, expected_longest(mean - _BETTER_OF_TWO * new, known, weight))
+    known = np.minimum(sd, sd_now)
+    # A few steps show that much of what is new.
+    new = sd**2 - known**2
+    new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
+    later = expected_longest(mean - _BETTER_OF_TWO * new, known, weight)
+    return Outlook(now, now - better), Outlook(expected_longest(mean, sd, weight), later)
 
 
 def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:

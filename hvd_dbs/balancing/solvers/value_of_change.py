@@ -12,7 +12,7 @@ from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
-from hvd_dbs.balancing.solvers.outlook import outlook
+from hvd_dbs.balancing.solvers.outlook import outlooks
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 
 _HOPE = 0.8
@@ -25,7 +25,7 @@ _MIXTURE_ROUNDS = 4
 class ValueOfChange:
     """Of a few plans the one worth most, if it is worth more than the plan in force.
 
-    With J the expected log of a step's time (`outlook`), J' once what a plan shows has been used,
+    With J the expected log of a step's time (`outlooks`), J' once what a plan shows has been used,
     T the steps that the pace of the slowest rank is expected to last, R those until a plan is
     taken back, and C the price of a switch in steps, a plan is worth
 
@@ -48,16 +48,19 @@ class ValueOfChange:
         current = problem.current
         if not isinstance(curves, PosteriorCurves):
             return Proposal(_sure_plan(problem, curves), "no change is worth it"), state
-        curves = curves.shifted(_shift_of_equals(problem, curves))
-        now = outlook(curves, current, current)
-        life = float(curves.life[np.argmax(curves.seconds(current.samples))])
-        price = _price(problem, float(np.exp(now.now)))
+        shift, noisier = _shift_of_equals(problem, curves)
+        curves = curves.shifted(shift, noisier)
+        seconds = curves.seconds(current.samples)
+        life = float(curves.life[np.argmax(seconds)])
+        price = _price(problem, float(np.max(seconds)))
         best, most, reason, gain = current, 0.0, "no change is worth it", None
         for kind, plan in _candidates(problem, curves):
-            then = outlook(curves, plan, current)
+            if plan == current:
+                continue
+            now, then = outlooks(curves, current, plan)
             value = life * (now.later - then.later) - price
             value -= PRIORS.reaction * max(then.now - now.now, 0.0)
-            if plan != current and value > most:
+            if value > most:
                 best, most, gain = plan, value, now.now - then.now
                 reason = f"{kind}, worth {value:.1f} steps"
         return Proposal(best, reason, gain=gain), state
@@ -66,7 +69,7 @@ class ValueOfChange:
 def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
     plan = equal_finish(problem, curves)
     now, then = (float(np.max(curves.seconds(one.samples))) for one in (problem.current, plan))
-    is_worth_it = PRIORS.first_life * np.log(now / then) > _price(problem, now)
+    is_worth_it = np.log(now / then) > PRIORS.change_rate * _price(problem, now)
     return plan if is_worth_it else problem.current
 
 
@@ -83,7 +86,9 @@ def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str
         yield "a trial", equal_finish(problem, hopeful)
 
 
-def _shift_of_equals(problem: Problem, curves: PosteriorCurves) -> NDArray[np.float64]:
+def _shift_of_equals(
+    problem: Problem, curves: PosteriorCurves
+) -> tuple[NDArray[np.float64], float]:
     """Log seconds by which ranks are taken to be nearer to each other than they were seen.
 
     While the plan is nearly even, each rank with as many samples as all others either takes as
@@ -93,22 +98,29 @@ def _shift_of_equals(problem: Problem, curves: PosteriorCurves) -> NDArray[np.fl
     size, samples = problem.current.size, problem.current.samples
     even = np.full(size, problem.global_batch_size / size)
     if np.max(np.abs(samples / even - 1)) > PRIORS.unequal_sd:
-        return np.zeros(size)
+        return np.zeros(size), 1.0
     off = np.log(curves.seconds(even))
     off = off - np.median(off)
     variance = curves.deviations(even) ** 2
     known = np.minimum(variance, curves.deviations(samples) ** 2)
-    # Noise whose variance is learnt has the tails of Student's distribution.
-    tails = 0.5 * (curves.rounds + 1) * np.log1p(off**2 / variance / curves.rounds)
     equal, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
-    part, spread = (equal + 0.5 * size) / (equal + size), max(least, float(np.mean(off**2)))
+    rounds = PRIORS.noise_rounds + float(np.sum(curves.rounds - PRIORS.noise_rounds))
+    noisier, part, spread = (
+        1.0,
+        (equal + 0.5 * size) / (equal + size),
+        max(least, float(np.mean(off**2))),
+    )
     for _ in range(_MIXTURE_ROUNDS):
-        wide = spread + variance
-        odds = np.exp(np.clip(tails - 0.5 * off**2 / wide, -300, 300)) * np.sqrt(variance / wide)
+        narrow, wide = noisier * variance, spread + noisier * variance
+        # Noise whose variance is learnt has the tails of Student's distribution.
+        tails = 0.5 * (curves.rounds + 1) * np.log1p(off**2 / narrow / curves.rounds)
+        odds = np.exp(np.clip(tails - 0.5 * off**2 / wide, -300, 300)) * np.sqrt(narrow / wide)
         unequal = 1 - part / (part + (1 - part) * odds)
         part = (equal + 0.5 + float(np.sum(1 - unequal))) / (equal + 1.0 + size)
-        squares = float(np.sum(unequal * np.maximum(off**2 - variance, 0.0)))
+        shown = float(np.sum((1 - unequal) * off**2 / variance))
+        noisier = (rounds + shown) / (rounds + float(np.sum(1 - unequal)))
+        squares = float(np.sum(unequal * np.maximum(off**2 - narrow, 0.0)))
         spread = max(least, squares / max(float(np.sum(unequal)), 1e-9))
     seen = unequal * off * spread / wide
     # What is not known of other batch sizes is not moved by it.
-    return np.asarray((seen - off) * known / variance)
+    return np.asarray((seen - off) * known / variance), float(np.sqrt(noisier))

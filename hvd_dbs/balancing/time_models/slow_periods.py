@@ -48,7 +48,7 @@ def read_load(state: ModelState, cpu_load: Rows, shift: Rows) -> Rows:
     """How much slower ranks will be than in the last round, as their load says.
 
     A host of which others use the part c leaves a process 1 - c. Whether steps take 1 / (1 - c)
-    times as long is learnt: a regression of changes of pace on jumps of -log(1 - c), shrunk to 0.
+    times as long is learnt: a regression of changes of pace on jumps of -log(1 - c), shrunk.
 
     Args:
         state: What `no_periods` names.
@@ -63,6 +63,7 @@ def read_load(state: ModelState, cpu_load: Rows, shift: Rows) -> Rows:
     off = np.nan_to_num(reading - usual)
     jumps = np.abs(off) > PRIORS.load_jump
     squares, products = state["load_sums"].T
+    products = products + PRIORS.load_effect * PRIORS.load_unknown
     factor = np.clip(products / (squares + PRIORS.load_unknown), 0.0, _MOST_SHIFT)
     # What the round has shown already was part of it; a fall is believed once it is seen.
     rise = np.maximum(factor * off - np.maximum(shift, 0.0), 0.0)

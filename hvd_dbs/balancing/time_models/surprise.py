@@ -1,4 +1,4 @@
-"""What a surprise is: noise, a change of pace, a return to the usual one, or a pause."""
+"""What a surprise is: noise, a jump of the curve, a change of pace, a return, or a pause."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ class Surprise:
     Attributes:
         z: Log of the time over what was expected.
         known: Its variance where the pace is the same.
-        unknown: Its variance where the pace has changed.
+        jumped: Its variance where the curve has a jump at this batch size.
+        changed: Its variance where the pace has changed.
         usual_z: Log of the time over what the rank takes at its usual pace.
         usual_known: Its variance where the rank is back at it.
         steps: Steps of the round.
+        is_new: Whether the batch size is new to the rank.
     """
 
     z: Rows
     known: Rows
-    unknown: Rows
+    jumped: Rows
+    changed: Rows
     usual_z: Rows
     usual_known: Rows
     steps: Rows
+    is_new: NDArray[np.bool_]
 
 
 def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> Rows:
-    """Chances of the four, by Bayes' rule; factors common to all are left out.
+    """Chances of the five, by Bayes' rule; factors common to all are left out.
 
     Args:
         state: "noise", "events", "suspect" of `Posterior`.
@@ -42,16 +46,24 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
         is_slow: Which ranks can return to their usual pace, shape `[rows]`.
 
     Returns:
-        Chances that it is noise, a change of pace, a return, a pause; shape `[4, rows]`.
+        Chances that it is noise, a jump of the curve, a change of pace, a return, a pause; shape
+        `[5, rows]`.
     """
     z, known, steps, rounds = surprise.z, surprise.known, surprise.steps, state["noise"][:, 1]
     changes, pauses, lasted = state["events"].T
     rate = np.log(steps * (changes + 0.5) / (lasted + 0.5 / PRIORS.change_rate))
-    change = rate + _normal(z, surprise.unknown)
-    # Or the pace changed in the last round already, which looked like a pause.
-    suspect, chance = state["suspect"].T
-    again = np.log(np.maximum(chance, 1e-300)) + _normal(z - suspect, known)
-    change = np.logaddexp(change, np.where(chance > 0, again, -np.inf))
+    change = rate + _normal(z, surprise.changed)
+    jump = np.where(
+        surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jumped), -np.inf
+    )
+    # Or it was so in the last round already, which looked like a pause.
+    suspect, *chances = state["suspect"].T
+    again = _normal(z - suspect, known)
+    with np.errstate(divide="ignore"):
+        jump, change = (
+            np.logaddexp(log, again + np.log(chance))
+            for log, chance in zip((jump, change), chances, strict=True)
+        )
     back = rate + _student(surprise.usual_z, surprise.usual_known, rounds)
     # One of the steps took `longer` times as long.
     rate = np.minimum(steps * (pauses + 0.5) / (lasted + 0.5 / PRIORS.pause_rate), 1.0)
@@ -62,6 +74,7 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
     logs = np.stack(
         [
             _student(z, known, rounds),
+            jump,
             change,
             np.where(is_slow, back, -np.inf),
             np.where(z > 0, pause, -np.inf),

@@ -137,3 +137,38 @@ def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor
         )
         uneven += np.ptp(controller.plan.samples) > 4
     assert uneven <= 6
+
+
+def test_a_jump_of_the_curve_is_remembered_and_leaves_the_pace_alone():
+    model, rng = strategies.adaptive_v2().model, np.random.default_rng(7)
+    state = model.init(1)
+
+    def after(batch_size, seconds, rounds):
+        nonlocal state
+        for _ in range(rounds):
+            measured = seconds * (1 + 0.02 * rng.standard_normal())
+            state = model.update(state, Measurement.of([batch_size], [measured], num_steps=[5.0]))
+        curves = model.curves(model.record(state))
+        return [float(curves.seconds(np.array([b]))[0]) for b in (24.0, 28.0)]
+
+    after(24, 0.024, 10)
+    after(28, 0.045, 2)
+    assert after(24, 0.024, 1) == pytest.approx([0.024, 0.045], rel=0.05)
+
+
+def test_a_batch_size_that_fills_tiles_is_tried_and_kept_where_it_is_fast():
+    controller, rng = controller_of(2, batch_size=60), np.random.default_rng(8)
+    for _ in range(40):
+        samples = controller.plan.samples
+        seconds = (0.004 + 0.001 * samples) * np.where(samples % 16 == 0, 0.8, 1.0)
+        measured = seconds * (1 + 0.01 * rng.standard_normal(2))
+        controller.decide(
+            controller.observe(Measurement.of(samples, measured, num_steps=[5.0] * 2))
+        )
+    assert sorted(controller.plan.batch_sizes) == [56, 64]
+
+
+def test_a_thousand_noisy_equal_ranks_stay_even_from_the_first_decision():
+    controller = controller_of(1024, batch_size=32)
+    trained(controller, np.ones(1024), 12, np.random.default_rng(9), noise=0.2)
+    assert np.ptp(controller.plan.samples) == 0

@@ -1,0 +1,226 @@
+"""What a round changes in what is known of each rank: the arithmetic of `Posterior`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.priors import PRIORS
+from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
+from hvd_dbs.balancing.time_models.surprise import Surprise, weigh
+from hvd_dbs.balancing.time_models.time_model import ModelState
+
+CAPACITY = 8
+SLOWNESS = CAPACITY
+"""Where mean and covariance hold the slowness, behind the points."""
+OF_CURVE = ("batch_size", "mean", "covariance", "visited_at")
+"""Kept a second time, as they were at the usual pace."""
+LEAST_VARIANCE = 1e-12
+_TREND_WEIGHT, _TREND_SQUARED = 0.25, 1.7
+"""The mean of surprises in deviations, with this weight; its square is above the second with a
+chance of one in a thousand where nothing drifts."""
+
+
+@dataclass(frozen=True)
+class _Belief:
+    """Normal distributions of points and slowness, and what they expect of the round.
+
+    Attributes:
+        mean: Shape `[rows, n]`.
+        covariance: Shape `[rows, n, n]`.
+        column: Covariance of each part with the round's log time, `[rows, n]`.
+        z: Log time over what is expected, `[rows]`.
+        variance: Of that, `[rows]`.
+    """
+
+    mean: Rows
+    covariance: Rows
+    column: Rows
+    z: Rows
+    variance: Rows
+
+    def less_sure(self, part: NDArray[np.intp] | int, by: float) -> _Belief:
+        """With so much more variance of a part that the log time is the sum of."""
+        rows, covariance, column = (
+            np.arange(self.z.size),
+            self.covariance.copy(),
+            self.column.copy(),
+        )
+        covariance[rows, part, part] += by
+        column[rows, part] += by
+        return replace(self, covariance=covariance, column=column, variance=self.variance + by)
+
+    def updated(self) -> tuple[Rows, Rows]:
+        """Mean and covariance after the round (Kalman)."""
+        gain = self.column / self.variance[:, np.newaxis]
+        less = gain[:, :, np.newaxis] * self.column[:, np.newaxis, :]
+        return self.mean + gain * self.z[:, np.newaxis], self.covariance - less
+
+
+def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Each rank's place of its batch size, made if need be, and whether it was there."""
+    here = state["batch_size"] == b[:, np.newaxis]
+    seen = here.any(axis=1)
+    oldest = np.where(np.isfinite(state["batch_size"]), state["visited_at"], -1.0)
+    slot = np.where(seen, here.argmax(axis=1), oldest.argmin(axis=1))
+    rows = np.flatnonzero(~seen)
+    if rows.size:
+        at = slot[rows]
+        mean, variance, covariance = curve_of(state, rows).at(b[rows])
+        state["mean"][rows, at] = mean
+        state["covariance"][rows, at, :] = state["covariance"][rows, :, at] = covariance
+        state["covariance"][rows, at, at] = np.maximum(variance, LEAST_VARIANCE)
+        state["batch_size"][rows, at] = b[rows]
+    state["rounds"] += 1
+    state["visited_at"][np.arange(b.size), slot] = state["rounds"]
+    state["current"] = b
+    return slot, seen
+
+
+def curve_of(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
+    """What is known of these ranks' curves."""
+    teeth = state["teeth"][rows, 0] / state["teeth"][rows, 1]
+    mean, covariance = state["mean"][rows, :CAPACITY], state["covariance"][rows, :CAPACITY]
+    return CurvePrior(state["first"][rows], teeth, state["batch_size"][rows], mean, covariance)
+
+
+def learn(
+    state: ModelState, y: Rows, steps: Rows, slot: NDArray[np.intp], seen: NDArray[np.bool_]
+) -> Rows:
+    """The posterior after times of exp(y), by how much the ranks' pace has changed.
+
+    Args:
+        state: Of `Posterior`; it is changed.
+        y: Log seconds, shape `[rows]`.
+        steps: Steps of the round, same shape.
+        slot: Which point the batch size is, same shape.
+        seen: Whether it was there before, same shape.
+    """
+    rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / steps
+    known = _drifting(state, _expected(state, y, slot, noise), seen)
+    jumped = known.less_sure(slot, PRIORS.jump_sd**2)
+    changed = known.less_sure(SLOWNESS, PRIORS.change_sd**2)
+    is_new, mean, z = ~seen & (state["rounds"] > 1), known.mean, known.z
+    surprise = Surprise(
+        z,
+        known.variance,
+        jumped.variance,
+        changed.variance,
+        *_over_usual(state, y, noise),
+        steps,
+        is_new,
+    )
+    chances = weigh(state, surprise, mean[:, SLOWNESS] > PRIORS.slow)
+    held_up = chances.argmax(axis=0) == len(chances) - 1
+    state["suspect"] = np.where(held_up[:, np.newaxis], np.stack([z, *chances[1:3]], axis=1), 0.0)
+    chances[:, held_up] = np.array([[0.0], [0.0], [0.0], [0.0], [1.0]])
+    noisy, jump, change, back, pause = chances
+    _mix(
+        state,
+        np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),
+        [known.updated(), jumped.updated(), changed.updated(), (mean, known.covariance)],
+    )
+    _learn_noise(state, z, known.variance, noisy, seen)
+    _count(state, change, back, pause, steps)
+    new_pace = change + back > 0.5
+    off = noisy * seen * (z / np.sqrt(known.variance) - state["trend"])
+    state["trend"] = np.where(new_pace, 0.0, state["trend"] + _TREND_WEIGHT * off)
+    moved = state["mean"] - mean
+    shift = np.where(seen | new_pace, moved[rows, slot] + moved[:, SLOWNESS], 0.0)
+    _go_back(state, np.flatnonzero(back > 0.5), y, noise)
+    return np.where(back > 0.5, z, shift)
+
+
+def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -> _Belief:
+    """What is known, of a round that is the sum of a point, the slowness, and noise."""
+    rows, mean, covariance = np.arange(y.size), state["mean"], state["covariance"]
+    column = covariance[rows, :, slot] + covariance[:, :, SLOWNESS]
+    variance = column[rows, slot] + column[:, SLOWNESS] + noise
+    return _Belief(mean, covariance, column, y - mean[rows, slot] - mean[:, SLOWNESS], variance)
+
+
+def _drifting(state: ModelState, known: _Belief, seen: NDArray[np.bool_]) -> _Belief:
+    """Where surprises keep pointing the same way all points of a curve are less sure."""
+    drift = seen * known.variance * np.maximum(state["trend"] ** 2 - _TREND_SQUARED, 0.0)
+    covariance, column = known.covariance.copy(), known.column.copy()
+    covariance[:, :CAPACITY, :CAPACITY] += drift[:, np.newaxis, np.newaxis]
+    column[:, :CAPACITY] += drift[:, np.newaxis]
+    return replace(known, covariance=covariance, column=column, variance=known.variance + drift)
+
+
+def _over_usual(state: ModelState, y: Rows, noise: Rows) -> tuple[Rows, Rows]:
+    """Log time over what ranks took here at their usual pace, and its variance."""
+    rows = np.arange(y.size)
+    expected, variance, _ = curve_of(_usual(state, rows), rows).at(state["current"])
+    return y - expected, np.maximum(variance, LEAST_VARIANCE) + noise
+
+
+def _usual(state: ModelState, rows: NDArray[np.intp]) -> ModelState:
+    """The same ranks at their usual pace."""
+    same = {name: state[name][rows] for name in ("first", "teeth", "current", "rounds")}
+    return {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
+
+
+def _go_back(state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows) -> None:
+    """These ranks are at their usual pace again: what was seen since says nothing of it."""
+    usual = _usual(state, rows)
+    slot, _ = visit(usual, state["current"][rows])
+    known = _expected(usual, y[rows], slot, noise[rows])
+    usual["mean"], usual["covariance"] = known.updated()
+    for name in OF_CURVE:
+        state[name][rows] = usual[name]
+
+
+def _count(state: ModelState, change: Rows, back: Rows, pause: Rows, steps: Rows) -> None:
+    """Changes, pauses and steps; a change that the next round takes back was a pause."""
+    was_pause = back * (state["rounds"] - state["slow_since"] <= 1)
+    # So may the first round have been.
+    was_pause = np.where(state["rounds"] == 2, change, was_pause)
+    keep = np.exp(-steps / PRIORS.life_memory)[:, np.newaxis]
+    taken_back = np.where(state["rounds"] == 2, 1, 2) * was_pause
+    new = np.column_stack([change + back - taken_back, pause + was_pause, steps])
+    state["events"] = np.maximum(state["events"] * keep + new, 0.0)
+
+
+def _mix(state: ModelState, weights: Rows, parts: list[tuple[Rows, Rows]]) -> None:
+    """Mean and covariance of the mixture of normal distributions."""
+    weights = weights / weights.sum(axis=0)
+    mean = sum(weight[:, None] * part for weight, (part, _) in zip(weights, parts, strict=True))
+    covariance = np.zeros_like(parts[0][1])
+    for weight, (part, inside) in zip(weights, parts, strict=True):
+        off = part - mean
+        covariance += weight[:, None, None] * (inside + off[:, :, None] * off[:, None, :])
+    there = np.column_stack([np.isfinite(state["batch_size"]), np.ones(len(mean), dtype=bool)])
+    state["mean"] = np.where(there, mean, 0.0)
+    both = there[:, :, np.newaxis] & there[:, np.newaxis, :]
+    state["covariance"] = np.where(both, covariance, 0.0)
+
+
+def make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
+    """The curves of these ranks take over their slowness."""
+    rows = np.flatnonzero(becomes_usual & (state["mean"][:, SLOWNESS] != 0.0))
+    there = np.isfinite(state["batch_size"][rows])
+    take_over = np.eye(CAPACITY + 1) + np.zeros((rows.size, 1, 1))
+    take_over[:, :CAPACITY, SLOWNESS] = there
+    take_over[:, SLOWNESS, SLOWNESS] = 0.0
+    state["mean"][rows] = np.einsum("rij,rj->ri", take_over, state["mean"][rows])
+    after = np.einsum("rij,rjk,rlk->ril", take_over, state["covariance"][rows], take_over)
+    state["covariance"][rows] = after
+
+
+def _learn_noise(
+    state: ModelState, z: Rows, known: Rows, noisy: Rows, seen: NDArray[np.bool_]
+) -> None:
+    """Surprises where a rank has been before show noise, those at new batch sizes jumps."""
+    before = state["noise"][:, 0] / state["noise"][:, 1]
+    shown = noisy * np.minimum(z**2 / known, 25.0)
+    for name, counts in (("noise", seen), ("teeth", ~seen & (state["rounds"] > 1))):
+        total, count = state[name].T
+        keep = np.where(count > PRIORS.memory_rounds, 1 - 1 / PRIORS.memory_rounds, 1.0)
+        new = np.where(counts, total / count * shown, 0.0), noisy * counts
+        state[name] = np.column_stack([total * keep + new[0], count * keep + new[1]])
+    # Averages are known in proportion to the noise, which is only known by and by.
+    ratio = state["noise"][:, 0] / state["noise"][:, 1] / before
+    state["covariance"] *= ratio[:, np.newaxis, np.newaxis]
