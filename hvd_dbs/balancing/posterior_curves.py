@@ -12,6 +12,45 @@ from hvd_dbs.balancing.point_curves import PointCurves
 from hvd_dbs.balancing.priors import PRIORS
 
 _FLAT = 1e-30
+_LARGEST_SHAPE = 100.0
+
+
+@dataclass(frozen=True)
+class SlowPeriods:
+    """How ranks become slow now and then. All fields have shape `[size]`.
+
+    Attributes:
+        slower: Log seconds by which each is slower than usual now.
+        number: Slow periods that are over.
+        sizes: Sum of the most that each was slower in them.
+        quiet: Steps outside of slow periods.
+    """
+
+    slower: NDArray[np.float64]
+    number: NDArray[np.float64]
+    sizes: NDArray[np.float64]
+    quiet: NDArray[np.float64]
+
+    def chance(self, steps: float) -> NDArray[np.float64]:
+        """Chance that a rank that is not slow becomes so within some steps, shape `[size]`.
+
+        Rates of ranks are taken to have a gamma distribution, whose shape is learnt from how much
+        more their numbers differ than by chance (moments).
+        """
+        mean = max(float(self.number.mean()), 1e-9)
+        excess = max(float(self.number.var()) - mean, mean / _LARGEST_SHAPE)
+        shape = np.clip(mean**2 / excess, 1 / _LARGEST_SHAPE, _LARGEST_SHAPE)
+        rate = (self.number + shape) / (self.quiet + shape * float(self.quiet.mean()) / mean)
+        chance = 1 - np.exp(-rate * steps)
+        return np.where(self.slower > PRIORS.slow, 0.0, chance)
+
+    def further(self) -> NDArray[np.float64]:
+        """Log seconds by which a rank would be slower than now in one more, shape `[size]`."""
+        if not self.number.any():
+            return np.zeros_like(self.slower)
+        pooled = float(self.sizes.sum() / self.number.sum())
+        size = (self.sizes + pooled) / (self.number + 1)
+        return np.maximum(size - self.slower, 0.0)
 
 
 @dataclass(frozen=True)
@@ -25,6 +64,7 @@ class PosteriorCurves(PointCurves):
         life: Steps that a rank's pace is expected to last, shape `[size]`.
         noise: Log seconds by which its single steps differ, shape `[size]`.
         rounds: Rounds by which that is known, shape `[size]`.
+        periods: Slow periods.
     """
 
     sd: NDArray[np.float64]
@@ -33,6 +73,7 @@ class PosteriorCurves(PointCurves):
     life: NDArray[np.float64]
     noise: NDArray[np.float64]
     rounds: NDArray[np.float64]
+    periods: SlowPeriods
 
     def deviations(
         self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None

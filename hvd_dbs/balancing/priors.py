@@ -57,6 +57,8 @@ class Priors:
     """Log seconds from which a rank is in a slow period."""
     slow_memory: float = 500.0
     """Steps after which a slower pace counts as the usual one."""
+    slow_sd: float = 0.25
+    """By how much the sizes of a rank's slow periods vary, in parts of them."""
     load_jump: float = 0.2
     """Rise of -log(1 - load) that is no noise of the reading."""
     load_effect: float = 0.5
@@ -68,7 +70,7 @@ class Priors:
     life_memory: float = 300.0
     """Steps over which changes are counted."""
     reaction: float = 2.0
-    """Steps until a bad plan is taken back."""
+    """Steps until a bad plan is taken back, and a rank that has become slow is helped."""
     switch: float = 1.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0

@@ -41,10 +41,13 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[Outloo
     """
     mean_now, mean = (np.log(curves.seconds(one.samples)) for one in (current, plan))
     sd_now = curves.deviations(current.samples)
-    ranks, weight = _latest(np.maximum(mean_now, mean) + 3 * sd_now)
+    chance, further = curves.periods.chance(PRIORS.reaction), curves.periods.further()
+    at_risk = np.where(chance > 0, further, 0.0)
+    ranks, weight = _latest(np.maximum(mean_now, mean) + 3 * sd_now + at_risk)
+    risk = chance[ranks], further[ranks], weight
     mean_now, mean, sd_now = mean_now[ranks], mean[ranks], sd_now[ranks]
     sd = curves.deviations(plan.samples, ranks)
-    now = expected_longest(mean_now, sd_now, weight)
+    now = expected_longest(mean_now, sd_now, *risk)
     # Staying shows what its slowest rank takes.
     better = _BETTER_OF_TWO * float(sd_now[np.argmax(mean_now)])
     # The rest of what is unsure is unsure with any plan.
@@ -52,8 +55,8 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[Outloo
     # A few steps show that much of what is new.
     new = sd**2 - known**2
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
-    later = expected_longest(mean - _BETTER_OF_TWO * new, known, weight)
-    return Outlook(now, now - better), Outlook(expected_longest(mean, sd, weight), later)
+    later = expected_longest(mean - _BETTER_OF_TWO * new, known, *risk)
+    return Outlook(now, now - better), Outlook(expected_longest(mean, sd, *risk), later)
 
 
 def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
@@ -68,19 +71,34 @@ def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def expected_longest(
-    mean: NDArray[np.float64], sd: NDArray[np.float64], weight: NDArray[np.float64]
+    mean: NDArray[np.float64],
+    sd: NDArray[np.float64],
+    chance: NDArray[np.float64],
+    further: NDArray[np.float64],
+    weight: NDArray[np.float64],
 ) -> float:
-    """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each of which stands for `weight` ranks.
+    """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance.
 
-    It is the integral of one minus the product of the distribution functions.
+    Each stands for `weight` ranks. It is the integral of one minus the product of the distribution
+    functions.
 
     Example:
-        >>> round(expected_longest(np.zeros(2), np.ones(2), np.ones(2)), 2)  # 1 / sqrt(pi)
+        >>> none, one = np.zeros(2), np.ones(2)
+        >>> round(expected_longest(none, one, none, none, one), 2)  # 1 / sqrt(pi)
         0.57
     """
-    sd = np.maximum(sd, _LEAST_SD)
-    q = np.linspace(float(np.max(mean - 3 * sd)), float(np.max(mean + 3.5 * sd)), _POINTS)
+    sd, slow_sd = np.maximum(sd, _LEAST_SD), np.hypot(sd, PRIORS.slow_sd * further)
+    top, end = mean + 3.5 * sd, mean + further + 2.5 * slow_sd
+    at_risk = chance * further > 0
+    least, most = float(np.max(mean - 3 * sd)), float(np.max(top))
+    q = np.linspace(least, most, _POINTS)
+    last = float(np.max(np.where(at_risk, end, most)))
+    if last > most:
+        q = np.concatenate([q, np.linspace(most, last, _POINTS)[1:]])
     over = _beyond((q[:, np.newaxis] - mean) / sd)
+    if at_risk.any():
+        slow = _beyond((q[:, np.newaxis] - mean - further) / np.maximum(slow_sd, _LEAST_SD))
+        over = over + chance * (slow - over)
     logs = np.log1p(-np.minimum(over, 1 - 1e-9))
     beyond = 1 - np.exp(np.sum(weight * logs, axis=1))
     return float(q[0] + np.sum(np.diff(q) * (beyond[1:] + beyond[:-1]) / 2))

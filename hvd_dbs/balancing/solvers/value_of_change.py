@@ -32,7 +32,8 @@ class ValueOfChange:
         T (J'(now) - J'(plan)) - R max(J(plan) - J(now), 0) - C.
 
     Candidates are the plan with the shortest step by the curves (a move), and by hopeful curves (a
-    trial).
+    trial), and by curves of ranks that are taken to be slow beforehand: those that become so more
+    often than others, or all (guards).
 
     With curves other than `PosteriorCurves`, which are taken to be sure, there are moves alone.
     """
@@ -84,6 +85,12 @@ def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)
+    periods = curves.periods
+    if periods.number.any():
+        chance, further = periods.chance(PRIORS.reaction), periods.further()
+        risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
+        for guarded in (risky, np.ones_like(risky)):
+            yield "a guard", equal_finish(problem, curves.shifted(further * guarded, 1.0))
 
 
 def _shift_of_equals(

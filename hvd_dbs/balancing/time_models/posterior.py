@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hvd_dbs.balancing.measurement import Measurement
-from hvd_dbs.balancing.posterior_curves import PosteriorCurves
+from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.posterior_update import (
@@ -21,7 +21,7 @@ from hvd_dbs.balancing.time_models.posterior_update import (
 from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace, read_load
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
-_OTHERS = 6
+_OTHERS = 10
 _MOST_STEPS = 1e6
 _ELASTICITIES = (0.2, 1.0)
 
@@ -118,7 +118,8 @@ class Posterior:
         life = (lasted + 1 / PRIORS.change_rate) / (changes + 1)
         teeth = np.sqrt(state["teeth"][:, 0] / state["teeth"][:, 1])
         others = elasticity, np.hypot(elasticity_sd, tilt[:, 0]), teeth, life, *state["noise"].T
-        record = np.column_stack([*parts, *others])
+        periods = slower[:, 0], *state["slow_periods"].T
+        record = np.column_stack([*parts, *others, *periods])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
 
@@ -128,7 +129,7 @@ class Posterior:
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, teeth, life, noise, rounds = columns[-_OTHERS:]
+        elasticity, elasticity_sd, teeth, life, noise, rounds, *periods = columns[-_OTHERS:]
         times, factor = np.where(np.isfinite(points), np.exp(logs), np.nan), _pooled(noise, rounds)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(life))
         return PosteriorCurves(
@@ -141,6 +142,7 @@ class Posterior:
             life,
             np.sqrt(noise / rounds) * factor,
             rounds,
+            SlowPeriods(*periods),
         )
 
 

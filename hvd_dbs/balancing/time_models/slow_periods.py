@@ -15,13 +15,16 @@ _MOST_LOAD, _MOST_SHIFT, _READING_WEIGHT = 0.8, 1.5, 0.2
 def no_periods(num_rows: int) -> ModelState:
     """Before the first round.
 
-    "slow_since": round in which the last period began, "slow_steps": steps of the one under way.
+    "slow_since": round in which the last period began, "slow_steps": steps of the one under way,
+    "peak": the most that the rank was slower in it;
+    "slow_periods": number of those that are over, sum of their peaks, steps outside of them.
     "load": -log(1 - c) when steady; "load_jump", "load_shift": a jump whose effect is awaited, and
     the change of pace seen since; "load_sums": what jumps were followed by.
     """
-    names = ("slow_since", "slow_steps", "load_jump", "load_shift")
+    names = ("slow_since", "slow_steps", "peak", "load_jump", "load_shift")
     return {
         **{name: np.zeros(num_rows) for name in names},
+        "slow_periods": np.zeros((num_rows, 3)),
         "load": np.full(num_rows, np.nan),
         "load_sums": np.zeros((num_rows, 2)),
     }
@@ -35,11 +38,15 @@ def note_pace(state: ModelState, slower: Rows, steps: Rows) -> NDArray[np.bool_]
         slower: Log seconds above the usual pace, shape `[rows]`.
         steps: Steps of the round, shape `[rows]`.
     """
-    is_slow = slower > PRIORS.slow
-    begins = is_slow & (state["slow_steps"] == 0)
+    is_slow, was_slow = slower > PRIORS.slow, state["slow_steps"] > 0
+    begins = is_slow & ~was_slow
     state["slow_since"] = np.where(begins, state["rounds"], state["slow_since"])
     lasted = np.where(is_slow, state["slow_steps"] + steps, 0.0)
     is_usual = ~is_slow | (lasted > PRIORS.slow_memory)
+    is_over = was_slow & ~is_slow & (state["rounds"] - state["slow_since"] > 1)
+    new = np.column_stack([is_over, is_over * state["peak"], np.where(is_slow, 0.0, steps)])
+    state["slow_periods"] = state["slow_periods"] + new
+    state["peak"] = np.where(is_usual, 0.0, np.maximum(state["peak"], slower))
     state["slow_steps"] = np.where(is_usual, 0.0, lasted)
     return is_usual
 

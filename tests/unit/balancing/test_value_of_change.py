@@ -100,7 +100,33 @@ def test_a_load_that_announces_slow_steps_is_heeded_and_one_that_does_not_is_ign
 @pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])
 def test_expected_longest_of_normal_times(size, expected):
     none, one = np.zeros(size), np.ones(size)
-    assert expected_longest(none, one, one) == pytest.approx(expected, abs=0.2)
+    assert expected_longest(none, one, none, none, one) == pytest.approx(expected, abs=0.2)
+
+
+@pytest.mark.parametrize(("size", "chance"), [(1, 0.2), (64, 0.01), (1024, 0.001)])
+def test_expected_longest_of_ranks_that_may_become_slow(size, chance):
+    none, one = np.zeros(size), np.ones(size)
+    expected = 0.7 * (1 - (1 - chance) ** size)
+    found = expected_longest(none, none, chance * one, 0.7 * one, one)
+    assert found == pytest.approx(expected, abs=0.1)
+
+
+def test_ranks_that_become_slow_again_and_again_are_kept_light_among_many():
+    size, rng = 128, np.random.default_rng(10)
+    controller, flips = controller_of(size, batch_size=32), np.arange(size) < 32
+    is_slow, quiet = np.zeros(size, dtype=bool), []
+    for step in range(240):
+        is_slow = np.where(rng.random(size) < np.where(is_slow, 1 / 30, 1 / 60), ~is_slow, is_slow)
+        is_slow &= flips
+        samples = controller.plan.samples
+        if step > 160:
+            quiet.append(np.mean(samples[flips & ~is_slow]) / np.mean(samples[~flips]))
+        seconds = (0.004 + 0.001 * samples) * np.where(is_slow, 2.5, 1.0)
+        measured = seconds * (1 + 0.02 * rng.standard_normal(size))
+        controller.decide(
+            controller.observe(Measurement.of(samples, measured, num_steps=[1.0] * size))
+        )
+    assert np.mean(quiet) < 0.75
 
 
 def test_a_rank_that_was_slow_is_at_its_usual_pace_again_at_once():
