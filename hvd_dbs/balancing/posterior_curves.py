@@ -13,6 +13,8 @@ from hvd_dbs.balancing.priors import PRIORS
 
 _FLAT = 1e-30
 _LARGEST_SHAPE = 100.0
+"""Of the gamma distribution; no unit. Beyond it, and below its inverse, rates are all alike or
+unrelated, as far as numbers of periods can show."""
 
 
 @dataclass(frozen=True)

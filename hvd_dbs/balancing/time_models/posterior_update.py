@@ -14,7 +14,7 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 
 CAPACITY = 8
 SLOWNESS = CAPACITY
-"""Where mean and covariance hold the slowness, behind the points."""
+"""Index of the slowness in mean and covariance, after the points."""
 OF_CURVE = ("batch_size", "mean", "covariance", "visited_at")
 """Kept a second time, as they were at the usual pace."""
 LEAST_VARIANCE = 1e-12
