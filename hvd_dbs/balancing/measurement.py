@@ -32,6 +32,7 @@ class Measurement:
         cpu_load: The host's processor use by others, 0 to 1.
         memory_load: The host's memory in use, 0 to 1.
         num_steps: Steps that `busy_seconds` is the mean of.
+        least_seconds: Busy seconds of the shortest of these.
         first_bucket_seconds: From the start of a step until the first bucket of gradients was
             ready: forward pass and the first part of the backward pass.
         overlap_seconds: Communication that can go on during the backward pass: of all buckets
@@ -44,6 +45,7 @@ class Measurement:
     cpu_load: NDArray[np.float64]
     memory_load: NDArray[np.float64]
     num_steps: NDArray[np.float64]
+    least_seconds: NDArray[np.float64]
     first_bucket_seconds: NDArray[np.float64]
     overlap_seconds: NDArray[np.float64]
     last_bucket_seconds: NDArray[np.float64]
@@ -104,8 +106,8 @@ class Measurement:
         return np.where(plausible, np.maximum(self.busy_seconds, exposed), self.busy_seconds)
 
 
-def typical_seconds(step_seconds: NDArray[np.float64], warmup: int = 2) -> float:
-    """One number for the steps of a round: their mean, without what is not the rank's pace.
+def typical_steps(step_seconds: NDArray[np.float64], warmup: int = 2) -> NDArray[np.float64]:
+    """The steps of a round without what is not the rank's pace.
 
     Left out are the first `warmup` steps (a new batch size makes kernels tune themselves) and
     steps over three times the median (a page fault storm, a pause). One step is left at least.
@@ -115,16 +117,27 @@ def typical_seconds(step_seconds: NDArray[np.float64], warmup: int = 2) -> float
         warmup: Steps at the start to leave out.
 
     Returns:
-        Seconds a step; NaN where no step counts.
+        Their seconds, empty where no step counts.
 
     Example:
-        >>> typical_seconds(np.array([9.0, 2.0, 1.0, 1.0, 1.1, 40.0, 0.9]))
-        1.0
+        >>> typical_steps(np.array([9.0, 2.0, 1.0, 1.0, 1.1, 40.0, 0.9])).tolist()
+        [1.0, 1.0, 1.1, 0.9]
     """
     settled = step_seconds[max(min(warmup, step_seconds.size - 1), 0) :]
     for candidate in (settled, step_seconds):
         finite = candidate[np.isfinite(candidate)]
         if finite.size:
             ordinary = finite[finite <= 3 * np.median(finite)]
-            return float(np.mean(ordinary if ordinary.size else finite))
-    return float("nan")
+            return np.asarray(ordinary if ordinary.size else finite)
+    return step_seconds[:0]
+
+
+def typical_seconds(step_seconds: NDArray[np.float64], warmup: int = 2) -> float:
+    """One number for the steps of a round: the mean of `typical_steps`, NaN where there are none.
+
+    Example:
+        >>> typical_seconds(np.array([9.0, 2.0, 1.0, 1.0, 1.1, 40.0, 0.9]))
+        1.0
+    """
+    steps = typical_steps(step_seconds, warmup)
+    return float(np.mean(steps)) if steps.size else float("nan")

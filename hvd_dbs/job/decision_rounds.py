@@ -165,6 +165,7 @@ class DecisionRounds:
             [batch_size],
             [pace.busy_seconds],
             num_steps=[pace.num_steps],
+            least_seconds=[pace.least_seconds],
             cpu_load=[load.cpu],
             memory_load=[load.memory],
         )

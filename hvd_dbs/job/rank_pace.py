@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
-from hvd_dbs.balancing.measurement import typical_seconds
+from hvd_dbs.balancing.measurement import typical_seconds, typical_steps
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
 from hvd_dbs.job.overhead import OwnTime
 from hvd_dbs.ops.step_clock import StepClock, StepTimes
@@ -64,11 +65,13 @@ class Pace(NamedTuple):
     Attributes:
         busy_seconds: Own work in a step.
         num_steps: Of how many steps.
+        least_seconds: Own work in the shortest of these.
         step_seconds: These steps as a whole, waiting for the others included.
     """
 
     busy_seconds: float
     num_steps: int
+    least_seconds: float
     step_seconds: float
 
 
@@ -153,11 +156,13 @@ class RankPace:
         counts = chosen & np.isfinite(busy_seconds)
         whole_seconds = np.where(counts, steps.whole_seconds, np.nan)[chosen]
         busy_seconds = busy_seconds[chosen] * (batch_size / work[chosen]) ** ELASTICITY
-        seconds = typical_seconds(busy_seconds, warmup)
+        typical = typical_steps(busy_seconds, warmup)
+        seconds = float(np.mean(typical)) if typical.size else math.nan
         self._usual = self._usual.after(
             np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
         )
-        return Pace(seconds, int(counts.sum()), typical_seconds(whole_seconds, warmup))
+        least = float(np.min(typical, initial=math.inf))
+        return Pace(seconds, typical.size, least, typical_seconds(whole_seconds, warmup))
 
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is usual."""

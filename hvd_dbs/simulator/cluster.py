@@ -134,7 +134,8 @@ class Cluster:
         busy = [piece.busy for piece in pieces]
         # A plan's steps may have been played in several pieces.
         num_last = sum(len(piece.busy) for piece in _last_plan(pieces))
-        columns["busy_seconds"], columns["num_steps"] = _typical(busy, measured, kept, num_last)
+        seconds = _typical(busy, measured, kept, num_last)
+        columns["busy_seconds"], columns["num_steps"], columns["least_seconds"] = seconds
         if last.first is not None:
             first = [piece.first for piece in pieces if piece.first is not None]
             columns["first_bucket_seconds"] = _typical(first, measured, kept, num_last)[0]
@@ -200,15 +201,18 @@ def _typical(
     measured: NDArray[np.bool_],
     kept: NDArray[np.bool_],
     num_last: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds a step and their number by rank, from the steps at the size it ran last.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """What `typical_by_rank` says of the steps at the size that each rank ran last.
 
     Ranks that were not `kept` at one size ran it in the last `num_last` steps.
     """
     whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    seconds, counts = typical_by_rank(whole, measured, warmup=0 if measured[0] else 2)
+    found = typical_by_rank(whole, measured, warmup=0 if measured[0] else 2)
     new = np.flatnonzero(~kept)
     if new.size:
         columns = whole[-num_last:, new]
-        seconds[new], counts[new] = typical_by_rank(columns, measured[-num_last:], warmup=2)
-    return seconds, counts
+        for all_rows, rows in zip(
+            found, typical_by_rank(columns, measured[-num_last:], warmup=2), strict=True
+        ):
+            all_rows[new] = rows
+    return found

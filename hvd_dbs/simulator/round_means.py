@@ -10,7 +10,7 @@ def typical_by_rank(
     step_seconds: NDArray[np.float64],
     measured: NDArray[np.bool_] | None = None,
     warmup: int = 2,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """`balancing.measurement.typical_seconds` of each column, without a loop over ranks.
 
     Args:
@@ -19,18 +19,19 @@ def typical_by_rank(
         warmup: Steps at the start to leave out; one step is left at least.
 
     Returns:
-        Seconds a step, NaN if no step counts, and the number of steps that they are the mean
-        of; shape `[ranks]`.
+        Seconds a step, NaN if no step counts, the number of steps that they are the mean of, and
+        the seconds of the shortest of these; shape `[ranks]`.
 
     Example:
         >>> seconds = np.array([[9.0], [2.0], [1.0], [1.0], [1.1], [40.0], [0.9]])
         >>> typical_by_rank(seconds)
-        (array([1.]), array([4.]))
+        (array([1.]), array([4.]), array([0.9]))
     """
     num_steps, num_ranks = step_seconds.shape
     counting = np.ones(num_steps, dtype=bool) if measured is None else measured.copy()
     if not counting.any():
-        return np.full(num_ranks, np.nan), np.zeros(num_ranks)
+        none = np.full(num_ranks, np.nan)
+        return none, np.zeros(num_ranks), none
     settled = counting.copy()
     settled[: max(min(warmup, num_steps - 1), 0)] = False
     if not settled.any():
@@ -39,10 +40,11 @@ def typical_by_rank(
     means = values.mean(axis=0)
     counts = np.full(num_ranks, float(len(values)))
     # The median is at least the least, so only these columns can have a step to leave out.
-    suspects = np.flatnonzero(values.max(axis=0) > 3 * values.min(axis=0))
+    least = values.min(axis=0)
+    suspects = np.flatnonzero(values.max(axis=0) > 3 * least)
     if suspects.size:
         columns = values[:, suspects]
         ordinary = columns <= 3 * np.median(columns, axis=0)
         counts[suspects] = ordinary.sum(axis=0)
         means[suspects] = np.where(ordinary, columns, 0.0).sum(axis=0) / counts[suspects]
-    return means, counts
+    return means, counts, least

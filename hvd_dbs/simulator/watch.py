@@ -90,10 +90,12 @@ class Watch:
 def _replaced(
     measurement: Measurement, rows: NDArray[np.intp], step_seconds: NDArray[np.float64]
 ) -> Measurement:
-    """The measurement in which some rows tell the mean of these steps."""
+    """The measurement in which some rows tell of these steps."""
     busy, steps = measurement.busy_seconds.copy(), measurement.num_steps.copy()
+    least = measurement.least_seconds.copy()
     counts = np.isfinite(step_seconds).sum(axis=0)
     told = counts > 0
     busy[rows[told]] = np.nansum(step_seconds, axis=0)[told] / counts[told]
     steps[rows[told]] = counts[told]
-    return replace(measurement, busy_seconds=busy, num_steps=steps)
+    least[rows[told]] = np.nanmin(step_seconds[:, told], axis=0)
+    return replace(measurement, busy_seconds=busy, num_steps=steps, least_seconds=least)

@@ -53,15 +53,16 @@ def test_the_next_round_hears_of_the_new_pace_alone(pace):
     pace.clock.busy_seconds = [3.3]
     steps = pace.take()
     assert not pace.clock.has_news
-    assert pace.measure(steps, 4) == (pytest.approx(3.4), 3, pytest.approx(3.4))
+    measured = pace.measure(steps, 4)
+    assert measured == (pytest.approx(3.4), 3, pytest.approx(3.3), pytest.approx(3.4))
     # What waits for data waits for them at any pace.
     assert len(steps.data_seconds) == len(steps.whole_seconds) == 9
     assert not np.isnan(steps.whole_seconds).any()
 
 
-def test_without_news_all_steps_of_the_round_count(pace):
+def test_without_news_all_steps_of_the_round_count_but_pauses(pace):
     assert not has_news(pace, [1.0, 9.0, 1.0, 1.06])
-    assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(1.02), 4)
+    assert pace.measure(pace.take(), 4)[:3] == (pytest.approx(1.02), 3, 1.0)
 
 
 def test_news_are_told_until_the_next_round(pace):
@@ -134,12 +135,13 @@ def test_a_simulated_job_looks_for_news_as_a_rank_does():
         watch.look([_played(start, steps[:6])])
         assert watch.has_news == told
         pace.clock.busy_seconds = [*pace.clock.busy_seconds, *steps[6:].tolist()]
-        seconds, num_steps, _ = pace.measure(pace.take(), 4)
+        seconds, num_steps, least, _ = pace.measure(pace.take(), 4)
         plain = Measurement.of([4], [np.nan], num_steps=[0])
         shown = watch.end_round([_played(start, steps)], plain, np.array([0]))
         if told:
             assert shown.num_steps.tolist() == [num_steps]
             assert shown.busy_seconds == pytest.approx([seconds])
+            assert shown.least_seconds == pytest.approx([least])
         else:  # Then the cluster's own measurement stands.
             assert np.isnan(shown.busy_seconds[0])
             watch._usual, pace._usual = (pace._usual, pace._usual)

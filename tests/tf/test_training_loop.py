@@ -185,7 +185,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
         end = time.thread_time() + 0.05
         while time.thread_time() < end:
             pass
-        return Pace(1.0, 1, 1.0)
+        return Pace(1.0, 1, 1.0, 1.0)
 
     monkeypatch.setattr(own_time, "num_usable_cores", lambda: 1)
     collective = Threaded()

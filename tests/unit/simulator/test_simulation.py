@@ -291,13 +291,13 @@ def test_round_means_are_those_of_the_job():
     for num_steps in (1, 2, 3, 4, 9, 20):
         seconds = random.lognormal(sigma=0.9, size=(num_steps, 200))
         for warmup in (0, 2):
-            means, counts = typical_by_rank(seconds, warmup=warmup)
+            means, counts, _ = typical_by_rank(seconds, warmup=warmup)
             expected = [typical_seconds(column, warmup) for column in seconds.T]
             assert means.tolist() == pytest.approx(expected)
             assert counts.max() <= max(num_steps - warmup, 1)
             measured = np.arange(num_steps) % 3 != 0
             known = np.where(measured[:, np.newaxis], seconds, np.nan)
-            means, _ = typical_by_rank(seconds, measured, warmup)
+            means, _, _ = typical_by_rank(seconds, measured, warmup)
             expected = [typical_seconds(column, warmup) for column in known.T]
             assert means.tolist() == pytest.approx(expected, nan_ok=True)
 
