@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 PLAIN = "plain Horovod"
 STATIC = "best static"
-DYNAMIC = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive", "adaptive_v2")
+DYNAMIC = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive")
 STRATEGIES = (PLAIN, "even", STATIC, *DYNAMIC)
 SEEDS = ("dbs", "adaptive")
 """Strategies whose first plans are tried as static ones too."""

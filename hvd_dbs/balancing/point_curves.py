@@ -35,10 +35,6 @@ class PointCurves:
         """Which ranks' curves can be used, shape `[size]`."""
         return np.asarray((self.points[0] > 0) & (self.times[0] > 0) & (self.slope > 0))
 
-    def visited(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether each rank has tried its batch size; shapes `[size]`."""
-        return np.asarray(np.any(self.points == batch_sizes, axis=0))
-
     def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Busy seconds of each rank at its own batch size; shapes `[size]`."""
         if batch_sizes.flags.writeable:

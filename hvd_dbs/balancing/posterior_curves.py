@@ -62,7 +62,7 @@ class PosteriorCurves(PointCurves):
     Attributes:
         sd: Deviation of log seconds at the points, shape `[capacity, size]`.
         elasticity_sd: Of d log t / d log b beyond them, shape `[size]`.
-        teeth: Deviation of what a batch size not visited adds, shape `[size]`.
+        roughness: Deviation of what a batch size not visited adds, shape `[size]`.
         life: Steps that a rank's pace is expected to last, shape `[size]`.
         noise: Log seconds by which its single steps differ, shape `[size]`.
         rounds: Rounds by which that is known, shape `[size]`.
@@ -71,11 +71,16 @@ class PosteriorCurves(PointCurves):
 
     sd: NDArray[np.float64]
     elasticity_sd: NDArray[np.float64]
-    teeth: NDArray[np.float64]
+    roughness: NDArray[np.float64]
     life: NDArray[np.float64]
     noise: NDArray[np.float64]
     rounds: NDArray[np.float64]
     periods: SlowPeriods
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which ranks' curves can be used, shape `[size]`."""
+        return np.asarray(super().known & np.isfinite(self.sd[0]) & np.isfinite(self.noise))
 
     def deviations(
         self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
@@ -93,10 +98,13 @@ class PosteriorCurves(PointCurves):
         away = np.where(np.isfinite(away), away, np.inf)
         nearest = np.argmin(away, axis=0), np.arange(ranks.size)
         distance, sd = away[nearest], self.sd[:, ranks][nearest]
-        tooth = -np.expm1(-2 * distance / PRIORS.teeth_length)
-        tooth = np.where(b % PRIORS.tile == 0, PRIORS.tile_teeth**2, tooth) * self.teeth[ranks] ** 2
+        rough = -np.expm1(-2 * distance / PRIORS.roughness_length)
+        rough = (
+            np.where(b % PRIORS.tile == 0, PRIORS.tile_roughness**2, rough)
+            * self.roughness[ranks] ** 2
+        )
         tilt = (np.log(b / points[nearest]) * self.elasticity_sd[ranks]) ** 2
-        return np.asarray(np.sqrt(sd**2 + np.where(distance > 0, tooth + tilt, 0.0)))
+        return np.asarray(np.sqrt(sd**2 + np.where(distance > 0, rough + tilt, 0.0)))
 
     def shifted(self, log_shift: NDArray[np.float64], noisier: float) -> PosteriorCurves:
         """The curves of ranks that take longer, and differ more from step to step.
@@ -115,7 +123,7 @@ class PosteriorCurves(PointCurves):
         )
 
     def hopeful(self, sigmas: float, current: NDArray[np.float64]) -> PiecewiseCurves:
-        """The curves if batch sizes not visited were faster by so many deviations."""
+        """The curves if what is new were faster by so many deviations."""
         plain = self.in_pieces()
         visited = np.isfinite(self.points)
         stale = np.sqrt(np.maximum(self.sd**2 - self.deviations(current) ** 2, 0.0))
@@ -123,12 +131,12 @@ class PosteriorCurves(PointCurves):
         first = np.vstack([plain.first[:1], plain.first[1:] + 1])
         start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
         gap = np.minimum(plain.last - plain.first + 1, 1e6) / 2
-        tooth = -np.expm1(-2 * gap / PRIORS.teeth_length)
-        trust = np.exp(-sigmas * self.teeth * np.sqrt(np.maximum(tooth, 0.0)))
+        rough = -np.expm1(-2 * gap / PRIORS.roughness_length)
+        trust = np.exp(-sigmas * self.roughness * np.sqrt(np.maximum(rough, 0.0)))
         tiles = PRIORS.tile * (current // PRIORS.tile + np.array([[0.0], [1.0]]))
         is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)
         at_tiles = np.stack([self.seconds(np.maximum(b, 1.0)) for b in tiles])
-        at_tiles *= np.exp(-sigmas * PRIORS.tile_teeth * self.teeth)
+        at_tiles *= np.exp(-sigmas * PRIORS.tile_roughness * self.roughness)
         none = np.full_like(self.times, _FLAT), np.full_like(tiles, _FLAT)
         stays = np.where(visited, self.points, np.inf), np.where(visited, self.points, -np.inf)
         new = np.where(is_new, tiles, np.inf), np.where(is_new, tiles, -np.inf)

@@ -1,4 +1,4 @@
-"""What `adaptive` believes before it has seen anything: all of its constants, in one place.
+"""What `adaptive` believes before it has seen anything.
 
 Times are logarithms of seconds, so that 0.1 is about 10 %; a rate is per step.
 """
@@ -17,13 +17,13 @@ class Priors:
     """Part of a step at the first batch size that does not grow with samples."""
     fixed_part_sd: float = 0.3
     """How unsure that is."""
-    teeth_sd: float = 0.03
-    """Log seconds by which a curve's jumps leave a straight line."""
-    teeth_length: float = 8.0
-    """Samples over which a jump is the same: kernels work in tiles of about as many."""
+    roughness_sd: float = 0.03
+    """Log seconds by which a curve leaves the smooth line."""
+    roughness_length: float = 8.0
+    """Samples over which it does so alike: kernels work in tiles of about as many."""
     tile: float = 16.0
     """Samples of which multiples fill a kernel's tiles."""
-    tile_teeth: float = 8.0
+    tile_roughness: float = 8.0
     """Times as much as elsewhere by which a curve may leave the straight line there."""
     jump_rate: float = 0.05
     """Part of batch sizes from which on another kernel is used."""
@@ -70,13 +70,13 @@ class Priors:
     life_memory: float = 300.0
     """Steps over which changes are counted."""
     reaction: float = 2.0
-    """Steps until a bad plan is taken back, and a rank that has become slow is helped."""
+    """Steps until a bad plan is taken back, a slow rank is helped, and what is new is seen."""
     switch: float = 1.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0
     """Ranks that count as seen to be equal beforehand, for each rank: machines often are."""
     unequal_sd: float = 0.15
-    """Log seconds by which ranks differ that are not on time."""
+    """Log seconds by which ranks differ that are not on time, and part of nearly even shares."""
 
 
 PRIORS = Priors()

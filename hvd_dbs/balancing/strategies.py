@@ -14,14 +14,12 @@ from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
-from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.time_model import TimeModel
-from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
 Cadence = str | int | None
@@ -151,29 +149,18 @@ def cannikin() -> Strategy:
 
 
 def adaptive() -> Strategy:
-    """Ours: learns each rank's curve while training, whatever its shape, and then holds still.
-
-    A memory of visited batch sizes that is safe on saw-toothed curves, the threshold solver,
-    trials as long as they promise more than they cost, decisions as often as they pay. What was
-    tried against it, and lost, is told in docs/tried.md.
-
-    References:
-        The threshold solver contains Cannikin's (Nie et al., 2024); the saw-teeth were measured
-        by Yao, Liu, Gao, "Load Balanced Batching", 2023.
-    """
-    solver = WorthAsking(WorthTheSwitch())
-    return Strategy("adaptive", model=VisitedPoints(), solver=solver, every="automatic")
-
-
-def adaptive_v2() -> Strategy:
-    """What is to replace `adaptive`: one model, one rule, few constants.
+    """Ours: learns each rank's curve and pace while training, and how sure that is.
 
     A posterior with variances for each rank; a plan is changed where that is worth more than it
-    costs. Level with `adaptive` at 4 and 64 simulated ranks, worse at 1,024 and on a live host
-    that a neighbour shares (docs/strategies.md), so `adaptive` is still the one to use.
+    costs, decisions as often as they pay. What was tried against it, and lost, is told in
+    docs/tried.md.
+
+    References:
+        The solver of equal finish contains Cannikin's (Nie et al., 2024); the jumps of curves were
+        measured by Yao, Liu, Gao, "Load Balanced Batching", 2023.
     """
     solver = WorthAsking(ValueOfChange())
-    return Strategy("adaptive_v2", model=Posterior(), solver=solver, every="automatic")
+    return Strategy("adaptive", model=Posterior(), solver=solver, every="automatic")
 
 
 PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
@@ -187,7 +174,6 @@ PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
             omnilearn,
             cannikin,
             adaptive,
-            adaptive_v2,
         )
     }
 )

@@ -19,7 +19,7 @@ from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.time_models.last_round import LastRound
-from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
+from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 from hvd_dbs.comm import agreement, collective
 from hvd_dbs.ops.step_clock import StepTimes
 from tests.mpi.problems import (
@@ -91,8 +91,8 @@ def check_unequal_arguments_are_an_error_on_all_ranks():
     ones = [1.0] * hvd.size()
     with pytest.raises(ValueError, match="strategy differs between ranks"):
         hvd.Balancer(B, hvd.strategies.static(on_last_rank([2.0, *ones[1:]], ones)))
-    model = VisitedPoints(on_last_rank(4, 8))
-    with pytest.raises(ValueError, match=r"strategy differs .*VisitedPoints\(capacity=8"):
+    model = WindowedMean(on_last_rank(4, 8))
+    with pytest.raises(ValueError, match=r"strategy differs .*WindowedMean\(window=8"):
         hvd.Balancer(B, Strategy("own", model=model, solver=EqualFinish(), every=5))
     balancer = hvd.Balancer(B)
     with pytest.raises(ValueError, match="number of samples differs between ranks: 48 on"):

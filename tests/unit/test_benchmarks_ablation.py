@@ -12,8 +12,8 @@ from benchmarks.ablation.cases import Cases
 from benchmarks.ablation.mechanisms import MECHANISMS, Mechanism
 from benchmarks.ablation.runs import WHOLE, Task
 from benchmarks.ablation.table import Difference
-from hvd_dbs.balancing.solvers import worth_the_switch
-from hvd_dbs.balancing.time_models import visited_points
+from hvd_dbs.balancing.solvers import value_of_change
+from hvd_dbs.balancing.time_models import posterior
 
 SHORT = Cases(steps=100)
 
@@ -38,25 +38,25 @@ def test_each_mechanism_is_off_inside_and_on_again_afterwards(name):
     ("attribute", "value", "error"),
     [
         ("_REMOVED", 0, AttributeError),
-        ("_ROUND_TRIALS", worth_the_switch._ROUND_TRIALS, ValueError),
+        ("_HOPE", value_of_change._HOPE, ValueError),
     ],
     ids=["gone", "the same already"],
 )
 def test_a_patch_that_no_longer_takes_is_an_error(attribute, value, error):
-    patch = (worth_the_switch, attribute, value)
+    patch = (value_of_change, attribute, value)
     with pytest.raises(error, match=attribute), Mechanism("Stale.", (patch,)).switched_off():
         pass
 
 
 def test_other_decisions_are_seen_and_equal_ones_too():
-    task = Task(SHORT, ("equal, pauses", 4, 201), (WHOLE, "change: seen twice", "slow periods"))
+    task = Task(SHORT, ("equal, pauses", 4, 201), (WHOLE, "surprise: pause", "guards"))
     results = task.run()
-    assert results["change: seen twice"][:2] != results[WHOLE][:2]
-    assert results["slow periods"][:2] == results[WHOLE][:2]
+    assert results["surprise: pause"][:2] != results[WHOLE][:2]
+    assert results["guards"][:2] == results[WHOLE][:2]
 
 
 @pytest.mark.parametrize(
-    ("target", "attribute"), [(worth_the_switch, "_surely"), (visited_points, "misses")]
+    ("target", "attribute"), [(value_of_change, "outlooks"), (posterior, "learn")]
 )
 def test_a_patch_that_breaks_the_solver_or_the_model_is_an_error(monkeypatch, target, attribute):
     broken = {"broken": Mechanism("Broken.", ((target, attribute, None),))}
@@ -66,7 +66,7 @@ def test_a_patch_that_breaks_the_solver_or_the_model_is_an_error(monkeypatch, ta
 
 
 def test_the_table_pairs_runs_by_seed_and_a_file_keeps_them(monkeypatch, capsys, tmp_path):
-    options = ["--classes", "static;jitter", "--mechanisms", "peace;drift"]
+    options = ["--classes", "static;jitter", "--mechanisms", "equal machines;surprise: drift"]
     options += ["--json", str(tmp_path / "runs.json")]
     ablate(monkeypatch, *options, "--seeds", "1")
     ablate(monkeypatch, *options, "--seeds", "2")
@@ -74,8 +74,8 @@ def test_the_table_pairs_runs_by_seed_and_a_file_keeps_them(monkeypatch, capsys,
     assert [line.split(" |")[0] for line in table.splitlines() if line.startswith("| ")] == [
         "| mechanism",
         "| (all of `adaptive`)",
-        "| peace",
-        "| drift",
+        "| equal machines",
+        "| surprise: drift",
     ]
     monkeypatch.setattr(Task, "run", None)  # Nothing is run again.
     ablate(monkeypatch, *options, "--seeds", "2")
@@ -84,8 +84,8 @@ def test_the_table_pairs_runs_by_seed_and_a_file_keeps_them(monkeypatch, capsys,
 
 def test_a_mechanism_that_changes_no_decision_in_any_class_is_an_error(monkeypatch):
     monkeypatch.setattr(Cases, "names", ("static",))
-    with pytest.raises(SystemExit, match="slow periods"):
-        ablate(monkeypatch, "--mechanisms", "slow periods", "--seeds", "1")
+    with pytest.raises(SystemExit, match="slow periods: end"):
+        ablate(monkeypatch, "--mechanisms", "slow periods: end", "--seeds", "1")
 
 
 def test_seeds_that_constants_were_chosen_with_are_refused(monkeypatch):

@@ -12,7 +12,6 @@ from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
-from hvd_dbs.balancing.solvers.worth_the_switch import WorthTheSwitch
 
 SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
     {
@@ -24,7 +23,6 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
         "proportional": Proportional,
         "value_of_change": ValueOfChange,
         "worth_asking": lambda: WorthAsking(EqualFinish()),
-        "worth_the_switch": WorthTheSwitch,
     }
 )
 """All solvers by name, guards around equal finish; the conformance suite runs over each of them."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,10 +76,7 @@ def equal_finish(
 
 
 def plan_within(
-    problem: Problem,
-    curves: TimeCurves,
-    deadlines: tuple[float, float],
-    most: NDArray[np.float64] | None = None,
+    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float]
 ) -> Plan | None:
     """The plan with the shortest step, if a step can be as short as the second deadline.
 
@@ -89,7 +84,6 @@ def plan_within(
         problem: The sum, the bounds, the plan in force.
         curves: Seconds by rank, all of them known.
         deadlines: The shortest step is above the first; at most the second is wanted.
-        most: Samples of each rank that are wanted within the bounds, shape `[size]`; None: all.
 
     Returns:
         The plan; None where the ranks cannot do the global batch by the second deadline, or, on
@@ -97,9 +91,6 @@ def plan_within(
     """
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
-    if most is not None:
-        high = np.minimum(grid.high * unit, most).astype(np.int64) // unit
-        grid = replace(grid, high=np.maximum(high, grid.low))
     total = problem.global_batch_size // unit
     near, far = _likely(curves, grid, total, deadlines)
     bracket = _Bracket(curves, grid, total, (near, far))

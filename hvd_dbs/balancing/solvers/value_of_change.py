@@ -128,6 +128,6 @@ def _shift_of_equals(
         noisier = (rounds + shown) / (rounds + float(np.sum(1 - unequal)))
         squares = float(np.sum(unequal * np.maximum(off**2 - narrow, 0.0)))
         spread = max(least, squares / max(float(np.sum(unequal)), 1e-9))
-    seen = unequal * off * spread / wide
+    seen = unequal * off * spread / (spread + noisier * variance)
     # What is not known of other batch sizes is not moved by it.
     return np.asarray((seen - off) * known / variance), float(np.sqrt(noisier))

@@ -19,8 +19,8 @@ class WorthAsking:
     """Asks the solver inside again when what it may find is worth what asking costs.
 
     With a decision each k steps, deciding costs c / k of a step, and what becomes better to do,
-    at r of a step time in each step, is found k / 2 steps late on average. The sum c / k + r k / 2
-    is least at k = sqrt(2 c / r). c is what a decision costs, in step times; r is learnt: the
+    at g of a step time in each step, is found k / 2 steps late on average. The sum c / k + g k / 2
+    is least at k = sqrt(2 c / g). c is what a decision costs, in step times; g is learnt: the
     gains that the plans of the last 30 steps or so promised over those before them.
 
     So decisions follow upon each other while plans get better or machines change, and become rare

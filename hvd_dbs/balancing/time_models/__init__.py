@@ -12,7 +12,6 @@ from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.time_model import TimeModel
-from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
 TIME_MODELS: Mapping[str, Callable[[], TimeModel]] = MappingProxyType(
@@ -23,7 +22,6 @@ TIME_MODELS: Mapping[str, Callable[[], TimeModel]] = MappingProxyType(
         "narx": Narx,
         "overlap_affine": OverlapAffine,
         "posterior": Posterior,
-        "visited_points": VisitedPoints,
         "windowed_mean": WindowedMean,
     }
 )

@@ -23,16 +23,16 @@ class CurvePrior:
 
     Args:
         first: b_1 and log t_1, shape `[rows, 2]`.
-        teeth: tau^2, shape `[rows]`.
+        roughness: tau^2, shape `[rows]`.
         points: Batch sizes visited, NaN for none, shape `[rows, capacity]`.
         mean: What is known of log t there, same shape.
         covariance: And how surely, and together with what else, `[rows, capacity, >= capacity]`.
     """
 
     def __init__(
-        self, first: Rows, teeth: Rows, points: Rows, mean: Rows, covariance: Rows
+        self, first: Rows, roughness: Rows, points: Rows, mean: Rows, covariance: Rows
     ) -> None:
-        self._first, self._teeth, self._points = first, teeth, points
+        self._first, self._roughness, self._points = first, roughness, points
         self._covariance, there = covariance, np.isfinite(points)
         self._there = there
         both = there[:, :, np.newaxis] & there[:, np.newaxis, :]
@@ -76,7 +76,9 @@ class CurvePrior:
 
     def _kernel(self, b: Rows, c: Rows) -> Rows:
         distance = np.abs(b[:, :, np.newaxis] - c[:, np.newaxis, :])
-        jumps = self._teeth[:, np.newaxis, np.newaxis] * np.exp(-distance / PRIORS.teeth_length)
+        jumps = self._roughness[:, np.newaxis, np.newaxis] * np.exp(
+            -distance / PRIORS.roughness_length
+        )
         tilt = self._tilt(b)[:, :, np.newaxis] * self._tilt(c)[:, np.newaxis, :]
         return np.asarray(1.0 + PRIORS.fixed_part_sd**2 * tilt + jumps)
 

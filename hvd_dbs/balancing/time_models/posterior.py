@@ -31,13 +31,14 @@ class Posterior:
 
     State of a rank: mean and covariance of g at the last 8 batch sizes, whose prior is
     `CurvePrior`, and of d, which is 0 but in slow periods. A round of n steps may be *noise*
-    (then it is a Kalman filter's update), a *change* (d becomes uncertain, then the same update),
-    a *return* (d becomes 0, and g what it was at the usual pace) or a *pause* (which is left out,
-    and remembered in case the next round shows it again). The mixture is replaced by the normal
+    (then it is a Kalman filter's update), a *jump* of the curve or a *change* of pace (g or d
+    becomes uncertain, then the same update), a *return* (d becomes 0, and g what it was at the
+    usual pace) or a *pause* (which is left out, and remembered in case the next round shows it
+    again). The mixture is replaced by the normal
     distribution with its mean and covariance. What lasts, and what is faster than before, becomes
     the usual pace: g takes over d.
 
-    Variances of noise and of the curve's jumps are inverse-gamma means, learnt from surprises;
+    Variances of noise and of what kernels add to the curve are sums over counts of surprises;
     rates of changes and pauses are counted. Where surprises keep pointing the same way the pace
     drifts, and becomes uncertain accordingly.
 
@@ -60,7 +61,7 @@ class Posterior:
             "current": np.zeros(num_rows),
             "rounds": np.zeros(num_rows),
             "noise": np.tile(noise, (num_rows, 1)),
-            "teeth": np.tile([PRIORS.teeth_sd**2, 1.0], (num_rows, 1)),
+            "roughness": np.tile([PRIORS.roughness_sd**2, 1.0], (num_rows, 1)),
             "trend": np.zeros(num_rows),
             "suspect": np.zeros((num_rows, 3)),
             "events": np.zeros((num_rows, 3)),
@@ -87,7 +88,10 @@ class Posterior:
         other = PRIORS.other_curve * state["mean"][:, SLOWNESS] * away
         new["covariance"][:, SLOWNESS, SLOWNESS] += other**2
         slot, seen = visit(new, b)
-        shift = learn(new, y, steps, slot, seen)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shorter = np.log(measurement.busy_seconds / measurement.least_seconds)
+        shorter = np.where((steps > 1) & (shorter >= 0), shorter, np.nan)
+        shift = learn(new, y, shorter, steps, slot, seen)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)
         for name in OF_CURVE:
@@ -116,8 +120,8 @@ class Posterior:
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(state["current"])
         changes, _, lasted = state["events"].T
         life = (lasted + 1 / PRIORS.change_rate) / (changes + 1)
-        teeth = np.sqrt(state["teeth"][:, 0] / state["teeth"][:, 1])
-        others = elasticity, np.hypot(elasticity_sd, tilt[:, 0]), teeth, life, *state["noise"].T
+        roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
+        others = elasticity, np.hypot(elasticity_sd, tilt[:, 0]), roughness, life, *state["noise"].T
         periods = slower[:, 0], *state["slow_periods"].T
         record = np.column_stack([*parts, *others, *periods])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
@@ -129,7 +133,7 @@ class Posterior:
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, teeth, life, noise, rounds, *periods = columns[-_OTHERS:]
+        elasticity, elasticity_sd, roughness, life, noise, rounds, *periods = columns[-_OTHERS:]
         times, factor = np.where(np.isfinite(points), np.exp(logs), np.nan), _pooled(noise, rounds)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(life))
         return PosteriorCurves(
@@ -138,7 +142,7 @@ class Posterior:
             np.clip(elasticity, *_ELASTICITIES) * times[last] / points[last],
             sd * factor,
             elasticity_sd,
-            teeth,
+            roughness,
             life,
             np.sqrt(noise / rounds) * factor,
             rounds,

@@ -19,8 +19,8 @@ OF_CURVE = ("batch_size", "mean", "covariance", "visited_at")
 """Kept a second time, as they were at the usual pace."""
 LEAST_VARIANCE = 1e-12
 _TREND_WEIGHT, _TREND_SQUARED = 0.25, 1.7
-"""The mean of surprises in deviations, with this weight; its square is above the second with a
-chance of one in a thousand where nothing drifts."""
+"""The mean of surprises in deviations, with this weight; its square is above the second in one of
+about 1,800 rounds where nothing drifts."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,25 @@ def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool
 
 def curve_of(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
     """What is known of these ranks' curves."""
-    teeth = state["teeth"][rows, 0] / state["teeth"][rows, 1]
+    roughness = state["roughness"][rows, 0] / state["roughness"][rows, 1]
     mean, covariance = state["mean"][rows, :CAPACITY], state["covariance"][rows, :CAPACITY]
-    return CurvePrior(state["first"][rows], teeth, state["batch_size"][rows], mean, covariance)
+    return CurvePrior(state["first"][rows], roughness, state["batch_size"][rows], mean, covariance)
 
 
 def learn(
-    state: ModelState, y: Rows, steps: Rows, slot: NDArray[np.intp], seen: NDArray[np.bool_]
+    state: ModelState,
+    y: Rows,
+    shorter: Rows,
+    steps: Rows,
+    slot: NDArray[np.intp],
+    seen: NDArray[np.bool_],
 ) -> Rows:
     """The posterior after times of exp(y), by how much the ranks' pace has changed.
 
     Args:
         state: Of `Posterior`; it is changed.
         y: Log seconds, shape `[rows]`.
+        shorter: Log of them over those of the round's shortest step, NaN: unknown, same shape.
         steps: Steps of the round, same shape.
         slot: Which point the batch size is, same shape.
         seen: Whether it was there before, same shape.
@@ -110,6 +116,7 @@ def learn(
         changed.variance,
         *_over_usual(state, y, noise),
         steps,
+        shorter,
         is_new,
     )
     chances = weigh(state, surprise, mean[:, SLOWNESS] > PRIORS.slow)
@@ -159,7 +166,7 @@ def _over_usual(state: ModelState, y: Rows, noise: Rows) -> tuple[Rows, Rows]:
 
 def _usual(state: ModelState, rows: NDArray[np.intp]) -> ModelState:
     """The same ranks at their usual pace."""
-    same = {name: state[name][rows] for name in ("first", "teeth", "current", "rounds")}
+    same = {name: state[name][rows] for name in ("first", "roughness", "current", "rounds")}
     return {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
 
 
@@ -213,14 +220,22 @@ def make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
 def _learn_noise(
     state: ModelState, z: Rows, known: Rows, noisy: Rows, seen: NDArray[np.bool_]
 ) -> None:
-    """Surprises where a rank has been before show noise, those at new batch sizes jumps."""
-    before = state["noise"][:, 0] / state["noise"][:, 1]
+    """Surprises where a rank has been before show noise, those at new batch sizes roughness."""
+    variance = state["noise"][:, 0] / state["noise"][:, 1]
     shown = noisy * np.minimum(z**2 / known, 25.0)
-    for name, counts in (("noise", seen), ("teeth", ~seen & (state["rounds"] > 1))):
+    noise = PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds
+    roughness = PRIORS.roughness_sd**2, 1.0
+    new_point = ~seen & (state["rounds"] > 1)
+    for name, counts, prior in (("noise", seen, noise), ("roughness", new_point, roughness)):
         total, count = state[name].T
         keep = np.where(count > PRIORS.memory_rounds, 1 - 1 / PRIORS.memory_rounds, 1.0)
         new = np.where(counts, total / count * shown, 0.0), noisy * counts
-        state[name] = np.column_stack([total * keep + new[0], count * keep + new[1]])
+        # What was seen fades, the prior does not.
+        sums = (
+            before + (so_far - before) * keep + more
+            for before, so_far, more in zip(prior, (total, count), new, strict=True)
+        )
+        state[name] = np.column_stack(list(sums))
     # Averages are known in proportion to the noise, which is only known by and by.
-    ratio = state["noise"][:, 0] / state["noise"][:, 1] / before
+    ratio = state["noise"][:, 0] / state["noise"][:, 1] / variance
     state["covariance"] *= ratio[:, np.newaxis, np.newaxis]

@@ -18,22 +18,24 @@ class Surprise:
 
     Attributes:
         z: Log of the time over what was expected.
-        known: Its variance where the pace is the same.
-        jumped: Its variance where the curve has a jump at this batch size.
-        changed: Its variance where the pace has changed.
+        variance: Its variance where the pace is the same.
+        jump_variance: Its variance where the curve has a jump at this batch size.
+        change_variance: Its variance where the pace has changed.
         usual_z: Log of the time over what the rank takes at its usual pace.
-        usual_known: Its variance where the rank is back at it.
+        usual_variance: Its variance where the rank is back at it.
         steps: Steps of the round.
+        shorter: Log of its mean step over its shortest one, NaN where that is not known.
         is_new: Whether the batch size is new to the rank.
     """
 
     z: Rows
-    known: Rows
-    jumped: Rows
-    changed: Rows
+    variance: Rows
+    jump_variance: Rows
+    change_variance: Rows
     usual_z: Rows
-    usual_known: Rows
+    usual_variance: Rows
     steps: Rows
+    shorter: Rows
     is_new: NDArray[np.bool_]
 
 
@@ -49,12 +51,12 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
         Chances that it is noise, a jump of the curve, a change of pace, a return, a pause; shape
         `[5, rows]`.
     """
-    z, known, steps, rounds = surprise.z, surprise.known, surprise.steps, state["noise"][:, 1]
+    z, known, steps, rounds = surprise.z, surprise.variance, surprise.steps, state["noise"][:, 1]
     changes, pauses, lasted = state["events"].T
     rate = np.log(steps * (changes + 0.5) / (lasted + 0.5 / PRIORS.change_rate))
-    change = rate + _normal(z, surprise.changed)
+    change = rate + _normal(z, surprise.change_variance)
     jump = np.where(
-        surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jumped), -np.inf
+        surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jump_variance), -np.inf
     )
     # Or it was so in the last round already, which looked like a pause.
     suspect, *chances = state["suspect"].T
@@ -64,13 +66,16 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
             np.logaddexp(log, again + np.log(chance))
             for log, chance in zip((jump, change), chances, strict=True)
         )
-    back = rate + _student(surprise.usual_z, surprise.usual_known, rounds)
+    back = rate + _student(surprise.usual_z, surprise.usual_variance, rounds)
     # One of the steps took `longer` times as long.
     rate = np.minimum(steps * (pauses + 0.5) / (lasted + 0.5 / PRIORS.pause_rate), 1.0)
     ratio = np.exp(np.clip(z, 0, 50))
     longer = 1 + steps * (ratio - 1)
     off = (np.log(longer) - PRIORS.pause_log) / PRIORS.pause_sd
     pause = np.log(rate * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
+    # The other steps took what they usually do, and the shortest of them shows it.
+    single = known + state["noise"][:, 0] / rounds
+    pause += np.nan_to_num(0.5 * (surprise.shorter**2 - (z - surprise.shorter) ** 2) / single)
     logs = np.stack(
         [
             _student(z, known, rounds),

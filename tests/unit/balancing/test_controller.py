@@ -16,8 +16,9 @@ from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Proposal
+from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.time_models.last_round import LastRound
-from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
+from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
 
 def controller_of(strategy=None, total=96, size=2):
@@ -113,11 +114,12 @@ def test_load_changes_nothing_unless_all_fits():
 
 
 def test_load_wants_what_the_solver_keeps_inside_its_guards_too():
-    state = controller_of(strategies.adaptive()).state_dict()
-    inside = {name: value for name, value in state["solver"]["solver"].items() if name != "calm"}
+    strategy = Strategy("own", None, WindowedMean(), WorthAsking(PairShift()), "automatic")
+    state = controller_of(strategy).state_dict()
+    inside = {name: value for name, value in state["solver"]["solver"].items() if name != "waited"}
     old = {**state, "solver": {**state["solver"], "solver": inside}}
-    with pytest.raises(ValueError, match=r"solver\.calm"):
-        controller_of(strategies.adaptive()).load_state_dict(old)
+    with pytest.raises(ValueError, match=r"solver\.waited"):
+        controller_of(strategy).load_state_dict(old)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ class TestStrategies:
             strategies.static(ratios)
 
     def test_unknown_names_list_the_known_ones(self):
-        with pytest.raises(ValueError, match=r"adaptive, adaptive_v2, cannikin, dbs, even.*static"):
+        with pytest.raises(ValueError, match=r"adaptive, cannikin, dbs, even.*static"):
             strategies.resolve("fast")
         with pytest.raises(ValueError, match="needs ratios"):
             strategies.resolve("static")
@@ -166,14 +168,14 @@ class TestStrategies:
     @pytest.mark.parametrize(
         ("model", "solver"),
         [
-            (VisitedPoints(4), DeadBand(EqualFinish(), band=0.05)),
-            (VisitedPoints(8), DeadBand(EqualFinish(), band=0.1)),
-            (VisitedPoints(8), DeadBand(DeadBand(EqualFinish()), band=0.05)),
-            (VisitedPoints(8), DeadBand(PairShift(window=2), band=0.05)),
+            (WindowedMean(4), DeadBand(EqualFinish(), band=0.05)),
+            (WindowedMean(8), DeadBand(EqualFinish(), band=0.1)),
+            (WindowedMean(8), DeadBand(DeadBand(EqualFinish()), band=0.05)),
+            (WindowedMean(8), DeadBand(PairShift(window=2), band=0.05)),
         ],
     )
     def test_identity_tells_settings_apart(self, model, solver):
-        usual = Strategy("own", None, VisitedPoints(8), DeadBand(EqualFinish(), band=0.05), 5)
+        usual = Strategy("own", None, WindowedMean(8), DeadBand(EqualFinish(), band=0.05), 5)
         own = Strategy("own", None, model, solver, 5)
         assert own.identity != usual.identity
 

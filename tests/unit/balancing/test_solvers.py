@@ -13,11 +13,11 @@ from benchmarks.table_curves import TableCurves
 from hvd_dbs.balancing import Bounds, Plan
 from hvd_dbs.balancing.curves import AffineCurves, OverlapCurves, RowCurves
 from hvd_dbs.balancing.plan import Problem
+from hvd_dbs.balancing.point_curves import PointCurves
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish, equal_finish, plan_within
 from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
-from hvd_dbs.balancing.visited_curves import SlowSpells, VisitedCurves
 
 
 def even(total, size, **bounds):
@@ -183,20 +183,11 @@ class TestEqualFinish:
         points, times = np.full((2, size), batch_size - 2.0), np.ones((2, size))
         points[1], times[0] = batch_size, 1.0 - 0.2 / batch_size
         points[:, 5], times[:, 5] = (8, 12), (10, 5)
-        none, spells = np.zeros(size), SlowSpells.none(size)
-        slope = np.full(size, 0.1 / batch_size)
-        curves = VisitedCurves(points, times, slope, none, none, none, spells)
+        curves = PointCurves(points, times, np.full(size, 0.1 / batch_size))
         minimum = [8 if rank == 5 else 1 for rank in range(size)]
         problem = even(batch_size * size, size, minimum=minimum)
         assert step_seconds(curves, equal_finish(problem, curves)) == 5.0
         assert plan_within(problem, curves, (0.0, 4.9)) is None
-
-    def test_fewer_samples_than_the_bounds_allow_are_no_plan(self):
-        none, spells = np.zeros(3), SlowSpells.none(3)
-        points, times = np.array([[4.0] * 3, [8.0] * 3]), np.array([[9.0] * 3, [5.0] * 3])
-        curves = VisitedCurves(points, times, np.ones(3), none, none, none, spells)
-        problem = Problem(12, Bounds.of(3, [2, 7, 1], [20] * 3), Plan((2, 7, 3)))
-        assert plan_within(problem, curves, (0.0, 6.0), np.array([8.0, 5.0, 8.0])) is None
 
     def test_narrowed_curves_find_the_same_plan(self):
         rng = np.random.default_rng(5)
@@ -204,10 +195,8 @@ class TestEqualFinish:
             points = np.sort(rng.choice(np.arange(1, 90), (5, 4), replace=False), axis=1).T * 1.0
             points = np.sort(points, axis=0)
             times = np.sort(rng.uniform(1, 9, (4, 5)), axis=0) * rng.uniform(0.8, 1.2, (4, 5))
-            none = np.zeros(5)
-            slope, spells = rng.uniform(0.05, 0.2, 5), SlowSpells.none(5)
-            visited = VisitedCurves(points, times, slope, none, none, none, spells)
-            for curves in (visited.hopeful(0.1), visited):
+            visited = PointCurves(points, times, rng.uniform(0.05, 0.2, 5))
+            for curves in (visited.in_pieces(), visited):
                 table = [curves.seconds(np.full(5, float(b))) for b in range(301)]
                 problem = even(300, 5, minimum=1, maximum=300)
                 plan = equal_finish(problem, curves)

@@ -12,7 +12,6 @@ from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums
 from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
-from hvd_dbs.balancing.time_models.visited_points import VisitedPoints
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 from tests.unit.balancing.rounds import fold, seconds_at
 
@@ -40,7 +39,7 @@ class TestSmoothing:
 
     @pytest.mark.parametrize(
         "make",
-        [lambda: WindowedMean(0), lambda: Ewma(0), lambda: VisitedPoints(1), lambda: Narx(3)],
+        [lambda: WindowedMean(0), lambda: Ewma(0), lambda: Narx(3)],
     )
     def test_impossible_settings(self, make):
         with pytest.raises(ValueError, match="="):
