@@ -48,7 +48,7 @@ class Balancer:
 
     Args:
         global_batch_size: Samples that all ranks together process in a step.
-        strategy: A preset's name ("dbs", "adaptive", "even", ...) or a `Strategy`, such as
+        strategy: A preset's name ("adaptive", "dbs", "even", ...) or a `Strategy`, such as
             `strategies.static([2, 1, 1])`.
         every: When to decide: "epoch", a number of steps, or None for the strategy's own cadence.
         min_batch_size: Fewest samples of a rank, at least 1: one number, one per rank, or a dict
@@ -67,14 +67,14 @@ class Balancer:
             of hvd_dbs.
 
     Example:
-        >>> balancer = hvd.Balancer(global_batch_size=512, strategy="dbs")  # doctest: +SKIP
+        >>> balancer = hvd.Balancer(global_batch_size=512, strategy="adaptive")  # doctest: +SKIP
         >>> dataset = balancer.dataset((images, labels), shuffle_seed=7)  # doctest: +SKIP
     """
 
     def __init__(
         self,
         global_batch_size: int,
-        strategy: str | Strategy = "dbs",
+        strategy: str | Strategy = "adaptive",
         every: str | int | None = None,
         min_batch_size: BatchSizeBound = 1,
         max_batch_size: BatchSizeBound | None = None,

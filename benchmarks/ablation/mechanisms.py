@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
@@ -70,7 +69,7 @@ def _priors(*modules: Any, **values: float) -> list[Patch]:
     return [(module, "PRIORS", replace(PRIORS, **values)) for module in modules]
 
 
-_solve, _candidates = WorthAsking.solve, value_of_change._candidates
+_solve = WorthAsking.solve
 
 
 def _with_rounds_of(steps: int) -> Any:
@@ -81,18 +80,6 @@ def _with_rounds_of(steps: int) -> Any:
         return replace(proposal, steps_to_next=steps), {**state, "steps": steps}
 
     return solve
-
-
-def _guards(start: int, stop: int) -> Any:
-    """Moves and trials, and of the two guards these."""
-
-    def candidates(problem: Any, curves: Any) -> Iterator[Any]:
-        every = list(_candidates(problem, curves))
-        guards = [one for one in every if one[0] == "a guard"]
-        yield from (one for one in every if one[0] != "a guard")
-        yield from islice(guards, start, stop)
-
-    return candidates
 
 
 def _no_chance(self: Any, steps: float) -> Any:
@@ -123,7 +110,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "surprise: drift": (
         "Surprises that keep pointing the same way do not add up.",
-        [(posterior_update, "_TREND_SQUARED", _INF)],
+        [(posterior_update, "_LONGEST_TREND", _INF)],
     ),
     # Slow periods.
     "slow periods": (
@@ -134,14 +121,6 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "The curve of the usual pace is not kept through a slow period.",
         [(posterior_update, "_go_back", lambda *_: None)],
     ),
-    "slow periods: end": (
-        "A slower pace never becomes the usual one.",
-        _priors(slow_periods, slow_memory=_INF),
-    ),
-    "slow periods: other curve": (
-        "A slow rank is slower by the same factor at all batch sizes.",
-        _priors(posterior, other_curve=0.0),
-    ),
     "load": (
         "The hosts' load is not used.",
         [(posterior, "read_load", lambda state, load, shift: np.zeros_like(shift))],
@@ -150,10 +129,6 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     "tiles": (
         "Multiples of 16 are like any other batch size.",
         _priors(posterior_curves, tile_roughness=1.0),
-    ),
-    "noise of all": (
-        "A rank's noise is not drawn to that of all ranks.",
-        [(posterior, "_pooled", lambda noise, rounds: np.ones_like(noise))],
     ),
     "equal machines": (
         "Ranks are never taken to be equal.",
@@ -176,10 +151,6 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "Ranks differ in how often they become slow by a factor of about 3, whatever is seen.",
         [(posterior_curves, "_LARGEST_SHAPE", 1.0)],
     ),
-    "reaction": (
-        "A bad plan costs nothing until it is taken back.",
-        _priors(value_of_change, reaction=0.0),
-    ),
     "switch": (
         "A change of plan costs nothing.",
         _priors(value_of_change, switch=0.0),
@@ -190,16 +161,8 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         [(value_of_change, "_MOST_RANKS_TO_TRY", 0)],
     ),
     "guards": (
-        "No candidate that expects slow periods.",
-        [(value_of_change, "_candidates", _guards(0, 0))],
-    ),
-    "guards: riskier ranks": (
-        "No candidate that expects slow periods of the ranks that have more of them.",
-        [(value_of_change, "_candidates", _guards(1, 2))],
-    ),
-    "guards: all ranks": (
-        "No candidate that expects slow periods of all ranks.",
-        [(value_of_change, "_candidates", _guards(0, 1))],
+        "No rank is taken to be slow beforehand.",
+        [(value_of_change, "_guard", lambda current, curves: np.zeros(current.size))],
     ),
     "reach sum": (
         "On curves with holes, no search of every sum.",

@@ -12,7 +12,7 @@ from hvd_dbs.balancing.curves import Grid
 from hvd_dbs.balancing.piecewise_curves import NarrowCurves, PiecewiseCurves
 
 _FLAT = 1e-30
-_LEAST_ELASTICITY = 0.2
+LEAST_ELASTICITY = 0.2
 """Below the smallest point a step gets shorter by at least this part of what samples do."""
 
 
@@ -152,4 +152,4 @@ class PointCurves:
         Nor so flat that a rank that is a little late would have to give all its samples away.
         """
         most = self.times[0] / np.maximum(self.points[0], 1.0)
-        return np.asarray(np.clip(self.slope, _LEAST_ELASTICITY * most, most))
+        return np.asarray(np.clip(self.slope, LEAST_ELASTICITY * most, most))

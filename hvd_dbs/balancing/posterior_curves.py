@@ -98,7 +98,7 @@ class PosteriorCurves(PointCurves):
         away = np.where(np.isfinite(away), away, np.inf)
         nearest = np.argmin(away, axis=0), np.arange(ranks.size)
         distance, sd = away[nearest], self.sd[:, ranks][nearest]
-        rough = -np.expm1(-2 * distance / PRIORS.roughness_length)
+        rough = -np.expm1(-4 * distance / PRIORS.tile)
         rough = (
             np.where(b % PRIORS.tile == 0, PRIORS.tile_roughness**2, rough)
             * self.roughness[ranks] ** 2
@@ -131,7 +131,7 @@ class PosteriorCurves(PointCurves):
         first = np.vstack([plain.first[:1], plain.first[1:] + 1])
         start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
         gap = np.minimum(plain.last - plain.first + 1, 1e6) / 2
-        rough = -np.expm1(-2 * gap / PRIORS.roughness_length)
+        rough = -np.expm1(-4 * gap / PRIORS.tile)
         trust = np.exp(-sigmas * self.roughness * np.sqrt(np.maximum(rough, 0.0)))
         tiles = PRIORS.tile * (current // PRIORS.tile + np.array([[0.0], [1.0]]))
         is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)

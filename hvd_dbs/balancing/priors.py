@@ -19,16 +19,12 @@ class Priors:
     """How unsure that is."""
     roughness_sd: float = 0.03
     """Log seconds by which a curve leaves the smooth line."""
-    roughness_length: float = 8.0
-    """Samples over which it does so alike: kernels work in tiles of about as many."""
     tile: float = 16.0
     """Samples of which multiples fill a kernel's tiles."""
     tile_roughness: float = 8.0
     """Times as much as elsewhere by which a curve may leave the straight line there."""
     jump_rate: float = 0.05
     """Part of batch sizes from which on another kernel is used."""
-    jump_sd: float = 0.3
-    """Log seconds of that."""
 
     # What a round shows of it.
     noise_sd: float = 0.03
@@ -37,16 +33,18 @@ class Priors:
     """Rounds that this prior counts for."""
     memory_rounds: float = 60.0
     """Rounds that what was seen counts for at most."""
-    drift_sd: float = 0.0005
+    drift_sd: float = 0.0002
     """Log seconds by which any rank's pace wanders in a step; square root of steps."""
     change_rate: float = 0.003
     """Changes of pace a step."""
     change_sd: float = 0.6
     """Log seconds of a change."""
-    other_curve: float = 0.5
-    """D log of slowness / d log b, in parts of it: about 0.7 for a fixed delay, 0 for a factor."""
+    trend_rounds: float = 4.0
+    """Rounds over which surprises are averaged, to see whether they point the same way."""
+    trend_sigmas: float = 3.5
+    """Deviations from which such a mean is no chance: one in about 2,000 rounds is beyond them."""
     pause_rate: float = 0.005
-    """Steps that were held up by something else."""
+    """Steps that something else held up: a garbage collector, a page fault storm."""
     pause_log: float = 1.5
     """Log of how many times as long those take."""
     pause_sd: float = 1.0
@@ -54,29 +52,35 @@ class Priors:
 
     # Slow periods, and loads that announce them.
     slow: float = 0.2
-    """Log seconds from which a rank is in a slow period."""
-    slow_memory: float = 500.0
-    """Steps after which a slower pace counts as the usual one."""
+    """Log seconds from which a rank is in a slow period, and rise of -log(1 - load) for one."""
     slow_sd: float = 0.25
     """By how much the sizes of a rank's slow periods vary, in parts of them."""
-    load_jump: float = 0.2
-    """Rise of -log(1 - load) that is no noise of the reading."""
+    most_load: float = 0.8
+    """Load beyond which a reading says nothing more: a step would take five times as long."""
+    load_memory: float = 5.0
+    """Readings over which a host's usual load is averaged."""
     load_effect: float = 0.5
     """Part of such a rise by which steps get slower: all on busy processors, none on idle ones."""
-    load_unknown: float = 0.1
-    """Sum of squared rises that this belief counts for."""
 
     # Prices.
-    life_memory: float = 300.0
-    """Steps over which changes are counted."""
     reaction: float = 2.0
     """Steps until a bad plan is taken back, a slow rank is helped, and what is new is seen."""
-    switch: float = 1.0
+    switch: float = 2.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0
     """Ranks that count as seen to be equal beforehand, for each rank: machines often are."""
     unequal_sd: float = 0.15
     """Log seconds by which ranks differ that are not on time, and part of nearly even shares."""
+
+    # When to decide again.
+    gain_first: float = 0.3
+    """Log seconds of a step that a start from the even plan is expected to gain."""
+    gain_memory: float = 30.0
+    """Steps over which the gains of decisions are remembered."""
+    most_steps: float = 20.0
+    """Steps between two decisions at most."""
+    decision_share: float = 0.002
+    """Part of the time that decisions may take where nothing changes."""
 
 
 PRIORS = Priors()

@@ -9,13 +9,13 @@ import numpy as np
 
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import LEAST_SECONDS, MOST_SECONDS
-from hvd_dbs.balancing.point_curves import PointCurves
+from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY, PointCurves
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums
 
 MOST_POINTS = 8
 """Batch sizes that are kept of a kind of device and a model."""
 
-_LEAST_ELASTICITY = 0.2
+
 _MOST_OFF = 0.25
 """A point that is off the newer curve by more than this is of another pace, in logarithms: next to
 a newer point, and as much more where batch sizes differ by a factor e."""
@@ -65,7 +65,7 @@ def curves_through(points_by_row: Sequence[Sequence[SpeedPoint]]) -> PointCurves
     steepest = times[last] / points[last]
     # One point alone does not say which part of a step is fixed.
     most = np.where(last[0] > 0, 1.0, ELASTICITY) * steepest
-    slope = np.clip(line(sums).per_sample, _LEAST_ELASTICITY * steepest, most)
+    slope = np.clip(line(sums).per_sample, LEAST_ELASTICITY * steepest, most)
     return PointCurves(points, times, slope)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.plan import Plan
-from hvd_dbs.balancing.posterior_curves import PosteriorCurves
+from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 
 _POINTS, _LEAST_SD = 16, 1e-6
-_BETTER_OF_TWO = 0.4
+_BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
 _MOST_RANKS, _REST = 128, 128
 """Of more ranks, the latest ones are looked at, and a sample of the others."""
@@ -57,6 +57,13 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[Outloo
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
     later = expected_longest(mean - _BETTER_OF_TWO * new, known, *risk)
     return Outlook(now, now - better), Outlook(expected_longest(mean, sd, *risk), later)
+
+
+def longest(mean: NDArray[np.float64], sd: NDArray[np.float64], periods: SlowPeriods) -> float:
+    """Expected log of the longest time of all ranks, given those of each; shapes `[size]`."""
+    chance, further = periods.chance(PRIORS.reaction), periods.further()
+    ranks, weight = _latest(mean + 3 * sd + np.where(chance > 0, further, 0.0))
+    return expected_longest(mean[ranks], sd[ranks], chance[ranks], further[ranks], weight)
 
 
 def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:

@@ -12,10 +12,10 @@ from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
-from hvd_dbs.balancing.solvers.outlook import outlooks
+from hvd_dbs.balancing.solvers.outlook import longest, outlooks
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 
-_HOPE = 0.8
+_HOPE = np.sqrt(2 / np.pi)
 """E[|Z|] of a standard normal Z: a trial hopes for as much luck as there may well be."""
 _MOST_RANKS_TO_TRY = 32
 """Among more ranks, the unluckiest of all makes a trial's step long: none is worth it."""
@@ -26,10 +26,10 @@ class ValueOfChange:
     """Of a few plans the one worth most, if it is worth more than the plan in force.
 
     With J the expected log of a step's time (`outlooks`), J' once what a plan shows has been used,
-    T the steps that the pace of the slowest rank is expected to last, R those until a plan is
-    taken back, and C the price of a switch in steps, a plan is worth
+    T the steps that the pace of the slowest rank is expected to last, and C the price of a switch
+    in steps, a plan is worth
 
-        T (J'(now) - J'(plan)) - R max(J(plan) - J(now), 0) - C.
+        T (J'(now) - J'(plan)) - C.
 
     Candidates are the plan with the shortest step by the curves (a move), and by hopeful curves (a
     trial), and by curves of ranks that are taken to be slow beforehand: those that become so more
@@ -60,7 +60,6 @@ class ValueOfChange:
                 continue
             now, then = outlooks(curves, current, plan)
             value = life * (now.later - then.later) - price
-            value -= PRIORS.reaction * max(then.now - now.now, 0.0)
             if value > most:
                 best, most, gain = plan, value, now.now - then.now
                 reason = f"{kind}, worth {value:.1f} steps"
@@ -81,16 +80,37 @@ def _price(problem: Problem, busy_seconds: float) -> float:
 
 def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str, Plan]]:
     """Plans to choose from."""
-    yield "a move", equal_finish(problem, curves)
+    guard = _guard(problem.current, curves)
+    kind = "a guard" if np.any(guard) else "a move"
+    yield kind, equal_finish(problem, curves.shifted(guard, 1.0))
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)
+
+
+def _guard(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
+    """Log seconds by which ranks are taken to be slower, in case they become slow; shape `[size]`.
+
+    No rank is, or those that become slow more often than others, or all: whichever promises the
+    shortest step, were each rank to keep its samples a second. With a shift s of some ranks the
+    others finish at T, those T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
+    """
     periods = curves.periods
-    if periods.number.any():
-        chance, further = periods.chance(PRIORS.reaction), periods.further()
-        risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
-        for guarded in (risky, np.ones_like(risky)):
-            yield "a guard", equal_finish(problem, curves.shifted(further * guarded, 1.0))
+    none = np.zeros(current.size)
+    if not periods.number.any():
+        return none
+    chance, further = periods.chance(PRIORS.reaction), periods.further()
+    risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
+    rates, sd = (
+        current.samples / curves.seconds(current.samples),
+        curves.deviations(current.samples),
+    )
+
+    def promise(guard: NDArray[np.float64]) -> float:
+        together = -np.log(np.sum(rates * np.exp(-guard)))
+        return longest(together - guard, sd, periods)
+
+    return min((none, further * risky, further), key=promise)
 
 
 def _shift_of_equals(

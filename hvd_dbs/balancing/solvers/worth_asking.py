@@ -8,11 +8,8 @@ import numpy as np
 
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS, Problem
+from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.solver import Proposal, Solver, SolverState
-
-_MEMORY_STEPS = 30.0
-_FIRST_GAIN = 0.29
-_MOST_STEPS, _LEAST_SHARE = 20, 0.002
 
 
 class WorthAsking:
@@ -37,7 +34,7 @@ class WorthAsking:
 
     def init(self) -> SolverState:
         """A start from a plan that is not good yet."""
-        return {"gain": _FIRST_GAIN, "steps": FIRST_ROUND_STEPS, "solver": self.solver.init()}
+        return {"gain": PRIORS.gain_first, "steps": FIRST_ROUND_STEPS, "solver": self.solver.init()}
 
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
@@ -45,14 +42,14 @@ class WorthAsking:
         """The proposal of the solver inside, and when to ask again."""
         proposal, inside = self.solver.solve(state["solver"], problem, curves)
         now = float(np.max(curves.seconds(problem.current.samples)))
-        gain = state["gain"] * float(np.exp(-state["steps"] / _MEMORY_STEPS))
+        gain = state["gain"] * float(np.exp(-state["steps"] / PRIORS.gain_memory))
         if proposal.plan != problem.current:
             new = proposal.gain
             if new is None:
                 new = float(np.log(now / np.max(curves.seconds(proposal.plan.samples))))
             gain += max(0.0, new)
         cost = problem.decision_seconds / now
-        best = np.sqrt(2 * cost * _MEMORY_STEPS / max(gain, 1e-9))
-        steps = round(min(max(best, 1.0), max(_MOST_STEPS, cost / _LEAST_SHARE)))
+        best = np.sqrt(2 * cost * PRIORS.gain_memory / max(gain, 1e-9))
+        steps = round(min(max(best, 1.0), max(PRIORS.most_steps, cost / PRIORS.decision_share)))
         state = {"gain": gain, "steps": steps, "solver": inside}
         return replace(proposal, steps_to_next=steps), state

@@ -76,9 +76,8 @@ class CurvePrior:
 
     def _kernel(self, b: Rows, c: Rows) -> Rows:
         distance = np.abs(b[:, :, np.newaxis] - c[:, np.newaxis, :])
-        jumps = self._roughness[:, np.newaxis, np.newaxis] * np.exp(
-            -distance / PRIORS.roughness_length
-        )
+        alike = np.exp(-2 * distance / PRIORS.tile)
+        jumps = self._roughness[:, np.newaxis, np.newaxis] * alike
         tilt = self._tilt(b)[:, :, np.newaxis] * self._tilt(c)[:, np.newaxis, :]
         return np.asarray(1.0 + PRIORS.fixed_part_sd**2 * tilt + jumps)
 

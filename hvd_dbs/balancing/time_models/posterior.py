@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hvd_dbs.balancing.measurement import Measurement
+from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
@@ -23,7 +24,6 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _OTHERS = 10
 _MOST_STEPS = 1e6
-_ELASTICITIES = (0.2, 1.0)
 
 
 class Posterior:
@@ -84,9 +84,6 @@ class Posterior:
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
-        away = np.where(begins, 0.0, _away(b, state["current"]))
-        other = PRIORS.other_curve * state["mean"][:, SLOWNESS] * away
-        new["covariance"][:, SLOWNESS, SLOWNESS] += other**2
         slot, seen = visit(new, b)
         with np.errstate(invalid="ignore", divide="ignore"):
             shorter = np.log(measurement.busy_seconds / measurement.least_seconds)
@@ -111,17 +108,14 @@ class Posterior:
         covariance, slower = state["covariance"], state["mean"][:, SLOWNESS:]
         variance = covariance[:, at, at] + 2 * covariance[:, at, SLOWNESS]
         variance += covariance[:, SLOWNESS, SLOWNESS:]
-        # A rank may be slower by another part with other batch sizes.
-        tilt = PRIORS.other_curve * slower
-        away = np.nan_to_num(_away(b, state["current"][:, np.newaxis]))
-        sd = np.sqrt(np.maximum(variance + (tilt * away) ** 2, LEAST_VARIANCE))
+        sd = np.sqrt(np.maximum(variance, LEAST_VARIANCE))
         mean = state["mean"][:, :CAPACITY] + slower
         parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(state["current"])
         changes, _, lasted = state["events"].T
         life = (lasted + 1 / PRIORS.change_rate) / (changes + 1)
         roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
-        others = elasticity, np.hypot(elasticity_sd, tilt[:, 0]), roughness, life, *state["noise"].T
+        others = elasticity, elasticity_sd, roughness, life, *state["noise"].T
         periods = slower[:, 0], *state["slow_periods"].T
         record = np.column_stack([*parts, *others, *periods])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
@@ -134,30 +128,17 @@ class Posterior:
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
         elasticity, elasticity_sd, roughness, life, noise, rounds, *periods = columns[-_OTHERS:]
-        times, factor = np.where(np.isfinite(points), np.exp(logs), np.nan), _pooled(noise, rounds)
+        times = np.where(np.isfinite(points), np.exp(logs), np.nan)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(life))
         return PosteriorCurves(
             points,
             times,
-            np.clip(elasticity, *_ELASTICITIES) * times[last] / points[last],
-            sd * factor,
+            np.clip(elasticity, LEAST_ELASTICITY, 1.0) * times[last] / points[last],
+            sd,
             elasticity_sd,
             roughness,
             life,
-            np.sqrt(noise / rounds) * factor,
+            np.sqrt(noise / rounds),
             rounds,
             SlowPeriods(*periods),
         )
-
-
-def _away(b: Rows, current: Rows) -> Rows:
-    """How far off a batch size is, as far as it makes slowness another one."""
-    return np.clip(np.log(b / np.maximum(current, 1.0)), -1.0, 1.0)
-
-
-def _pooled(noise: Rows, rounds: Rows) -> Rows:
-    """Factor on deviations: while a rank's noise is unknown, that of all ranks is its prior."""
-    weight, prior = PRIORS.noise_rounds, PRIORS.noise_rounds * PRIORS.noise_sd**2
-    own, number = noise - prior, rounds - weight
-    common = (own.sum() + prior) / (number.sum() + weight)
-    return np.asarray(np.sqrt((own + weight * common) / (number + weight) / (noise / rounds)))

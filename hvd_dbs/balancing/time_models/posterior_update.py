@@ -18,9 +18,9 @@ SLOWNESS = CAPACITY
 OF_CURVE = ("batch_size", "mean", "covariance", "visited_at")
 """Kept a second time, as they were at the usual pace."""
 LEAST_VARIANCE = 1e-12
-_TREND_WEIGHT, _TREND_SQUARED = 0.25, 1.7
-"""The mean of surprises in deviations, with this weight; its square is above the second in one of
-about 1,800 rounds where nothing drifts."""
+_LONGEST_TREND = PRIORS.trend_sigmas**2 / (2 * PRIORS.trend_rounds - 1)
+"""Square of the mean of surprises, in deviations, that is no chance: the variance of a mean with
+weights 1 / n is 1 / (2 n - 1)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def learn(
     """
     rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / steps
     known = _drifting(state, _expected(state, y, slot, noise), seen)
-    jumped = known.less_sure(slot, PRIORS.jump_sd**2)
+    jumped = known.less_sure(slot, PRIORS.change_sd**2)
     changed = known.less_sure(SLOWNESS, PRIORS.change_sd**2)
     is_new, mean, z = ~seen & (state["rounds"] > 1), known.mean, known.z
     surprise = Surprise(
@@ -133,7 +133,7 @@ def learn(
     _count(state, change, back, pause, steps)
     new_pace = change + back > 0.5
     off = noisy * seen * (z / np.sqrt(known.variance) - state["trend"])
-    state["trend"] = np.where(new_pace, 0.0, state["trend"] + _TREND_WEIGHT * off)
+    state["trend"] = np.where(new_pace, 0.0, state["trend"] + off / PRIORS.trend_rounds)
     moved = state["mean"] - mean
     shift = np.where(seen | new_pace, moved[rows, slot] + moved[:, SLOWNESS], 0.0)
     _go_back(state, np.flatnonzero(back > 0.5), y, noise)
@@ -150,7 +150,7 @@ def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -
 
 def _drifting(state: ModelState, known: _Belief, seen: NDArray[np.bool_]) -> _Belief:
     """Where surprises keep pointing the same way all points of a curve are less sure."""
-    drift = seen * known.variance * np.maximum(state["trend"] ** 2 - _TREND_SQUARED, 0.0)
+    drift = seen * known.variance * np.maximum(state["trend"] ** 2 - _LONGEST_TREND, 0.0)
     covariance, column = known.covariance.copy(), known.column.copy()
     covariance[:, :CAPACITY, :CAPACITY] += drift[:, np.newaxis, np.newaxis]
     column[:, :CAPACITY] += drift[:, np.newaxis]
@@ -185,7 +185,7 @@ def _count(state: ModelState, change: Rows, back: Rows, pause: Rows, steps: Rows
     was_pause = back * (state["rounds"] - state["slow_since"] <= 1)
     # So may the first round have been.
     was_pause = np.where(state["rounds"] == 2, change, was_pause)
-    keep = np.exp(-steps / PRIORS.life_memory)[:, np.newaxis]
+    keep = np.exp(-steps * PRIORS.change_rate)[:, np.newaxis]
     taken_back = np.where(state["rounds"] == 2, 1, 2) * was_pause
     new = np.column_stack([change + back - taken_back, pause + was_pause, steps])
     state["events"] = np.maximum(state["events"] * keep + new, 0.0)
@@ -222,7 +222,7 @@ def _learn_noise(
 ) -> None:
     """Surprises where a rank has been before show noise, those at new batch sizes roughness."""
     variance = state["noise"][:, 0] / state["noise"][:, 1]
-    shown = noisy * np.minimum(z**2 / known, 25.0)
+    shown = noisy * z**2 / known
     noise = PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds
     roughness = PRIORS.roughness_sd**2, 1.0
     new_point = ~seen & (state["rounds"] > 1)
