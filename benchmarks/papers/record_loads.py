@@ -71,7 +71,7 @@ class Visits:
 
 
 def calibrated(seconds: float) -> Callable[[], None]:
-    """A step of about this length on this core while nobody disturbs it."""
+    """A step of about this length on this core while nobody disturbs it: of so much CPU time."""
     matrix = np.random.default_rng(0).standard_normal((_MATRIX, _MATRIX)) / _MATRIX**0.5
 
     def work(products: int) -> None:
@@ -82,9 +82,9 @@ def calibrated(seconds: float) -> Callable[[], None]:
     work(_CALIBRATION_PRODUCTS)
     times = []
     for _ in range(5):
-        begin = time.monotonic()
+        begin = time.process_time()
         work(_CALIBRATION_PRODUCTS)
-        times.append(time.monotonic() - begin)
+        times.append(time.process_time() - begin)
     products = max(1, round(seconds / min(times) * _CALIBRATION_PRODUCTS))
     return lambda: work(products)
 
