@@ -82,7 +82,7 @@ def dbs_rows(seeds: Sequence[int]) -> list[Row]:
     for with_faults in (False, True):
         saved: dict[str, list[float]] = {"dbs": [], "adaptive": []}
         for seed in seeds:
-            seconds = seconds_of(_dbs_scenario(seed, with_faults), ("even", *saved))
+            seconds = seconds_of(dbs_scenario(seed, with_faults), ("even", *saved))
             for name, entries in saved.items():
                 entries.append(1 - seconds[name] / seconds["even"])
         for name, entries in saved.items():
@@ -93,7 +93,9 @@ def dbs_rows(seeds: Sequence[int]) -> list[Row]:
     return rows
 
 
-def _dbs_scenario(seed: int, with_faults: bool) -> Scenario:
+def dbs_scenario(seed: int, with_faults: bool) -> Scenario:
+    """The cluster of DBS, quiet or with the faults of its experiments."""
+    """The cluster of DBS, quiet or with the faults of its experiments."""
     ranks = [
         AffineRanks(count=3, fixed_ms=10, per_sample_ms=3.0),
         AffineRanks(count=1, fixed_ms=10, per_sample_ms=1.0),

@@ -25,9 +25,9 @@ import numpy as np
 from benchmarks.training.neighbour import Neighbour, RemoteNeighbour
 from hvd_dbs.host.host_load import HostLoad
 
-_CALIBRATION_PRODUCTS = 50
-_MATRIX = 256
-"""Rows and columns of the matrices that a step multiplies; they fit into a core's cache."""
+_CALIBRATION_PASSES = 50
+_NUMBERS = 65_536
+"""What a step computes with: half a megabyte, which fits into a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +72,20 @@ class Visits:
 
 def calibrated(seconds: float) -> Callable[[], None]:
     """A step of about this length on this core while nobody disturbs it: of so much CPU time."""
-    matrix = np.random.default_rng(0).standard_normal((_MATRIX, _MATRIX)) / _MATRIX**0.5
+    numbers = np.linspace(-1.0, 1.0, _NUMBERS)
 
-    def work(products: int) -> None:
-        result = matrix
-        for _ in range(products):
-            result = result @ matrix
+    def work(passes: int) -> None:
+        for _ in range(passes):
+            np.tanh(numbers)  # One thread, unlike products of matrices.
 
-    work(_CALIBRATION_PRODUCTS)
+    work(_CALIBRATION_PASSES)
     times = []
     for _ in range(5):
         begin = time.process_time()
-        work(_CALIBRATION_PRODUCTS)
+        work(_CALIBRATION_PASSES)
         times.append(time.process_time() - begin)
-    products = max(1, round(seconds / min(times) * _CALIBRATION_PRODUCTS))
-    return lambda: work(products)
+    passes = max(1, round(seconds / min(times) * _CALIBRATION_PASSES))
+    return lambda: work(passes)
 
 
 def record(seconds: float, step_seconds: float, visits: Visits, core: int) -> list[Step]:
