@@ -2,6 +2,7 @@
 
     scripts/bench.sh papers record_loads       first, on the host in question
     scripts/bench.sh papers prediction         about a minute
+    scripts/bench.sh papers prediction --simulated announced --seed 7     on simulated loads instead
 
 After each step every forecast is asked for the speed so many steps later. A plan that is decided
 after a step holds three steps later in a job whose data are ready in time, not one. All but the
@@ -11,7 +12,9 @@ recurrent networks learn while they go; these learn from the first half. The sec
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +28,16 @@ from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.narx_or_last import HORIZON, NarxOrLast
 from hvd_dbs.balancing.time_models.time_model import TimeModel
+from hvd_dbs.simulator.cluster import Cluster
+from hvd_dbs.simulator.conditions import Conditions
+from hvd_dbs.simulator.prediction import PREDICTION_CASES
 
 Forecasts = Mapping[str, NDArray[np.float64]]
 """At k what is foretold after step k, shape `[steps]`, by name."""
 
+PRESET = "NARX or last (the preset)"
+
+_LEAST_STEPS = 200
 _BATCH_SIZE = 100.0
 """Samples that a step stands for; they cancel out."""
 _ORDER = 2
@@ -66,6 +75,20 @@ def by_autoregression(speeds: NDArray[np.float64], horizon: int) -> NDArray[np.f
     return foretold
 
 
+def simulated(case: str, seed: int, num_ranks: int) -> list[list[Step]]:
+    """Steps of some ranks of a contention case of the simulator, with an even split."""
+    conditions = Conditions.of(replace(PREDICTION_CASES[case](), seed=seed))
+    cluster, size = Cluster(conditions), conditions.scenario.size
+    batch_sizes = np.full(size, conditions.scenario.global_batch_size // size)
+    ranks: list[list[Step]] = [[] for _ in range(num_ranks)]
+    for k in range(conditions.scenario.steps):
+        seen = cluster.measure([cluster.play(batch_sizes, k + 1)])
+        for i, steps in enumerate(ranks):
+            row = (seen.busy_seconds[i], seen.cpu_load[i], seen.memory_load[i])
+            steps.append(Step(*map(float, row), math.nan))
+    return ranks
+
+
 def forecasts(steps: list[Step], horizon: int, first: int) -> Forecasts:
     """Everything that is compared."""
     from benchmarks.papers import networks  # TensorFlow takes seconds to import.
@@ -80,7 +103,7 @@ def forecasts(steps: list[Step], horizon: int, first: int) -> Forecasts:
         "RNN": networks.forecast("RNN", inputs, speeds, horizon, first),
         "LSTM": networks.forecast("LSTM", inputs, speeds, horizon, first),
         "NARX": by_model(Narx(), steps),
-        "NARX or last (the preset)": by_model(NarxOrLast(horizon), steps),
+        PRESET: by_model(NarxOrLast(horizon), steps),
     }
 
 
@@ -98,28 +121,44 @@ def errors(
     return found
 
 
+def rows_of(records: list[list[Step]], horizon: int, cluster: str) -> list[Row]:
+    """A row for each forecast; the errors of several ranks are put together."""
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    for steps in records:
+        first = len(steps) // 2
+        for name, values in errors(steps, forecasts(steps, horizon, first), horizon, first).items():
+            found.setdefault(name, []).append(values)
+    rows = []
+    for name, parts in found.items():
+        values = np.concatenate(parts)
+        here = f"{np.sqrt(np.mean(values**2)):.3f}"
+        _, spread = spread_of(values, ".3f", "blocks")
+        published = {"NARX": "the least error", PRESET: "-"}.get(name, "more than NARX")
+        rows.append(Row(f"{name}, {horizon} ahead: error", published, here, spread, cluster))
+    return rows
+
+
 def main() -> None:
     """Prints and keeps the rows."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--csv", type=Path, default=Path("build/papers/loads.csv"))
     parser.add_argument("--horizons", type=int, nargs="+", default=[1, HORIZON])
     parser.add_argument("--json", type=Path, default=Path("build/papers/prediction.json"))
+    parser.add_argument("--simulated", choices=PREDICTION_CASES, help="instead of a record")
+    parser.add_argument("--seed", type=int, default=0, help="of what is simulated")
+    parser.add_argument("--ranks", type=int, default=4, help="that are simulated")
     options = parser.parse_args()
-    steps = read(options.csv)
-    first, rows = len(steps) // 2, []
-    if first < 100:
-        raise SystemExit(f"{options.csv} has {len(steps)} steps; expected 200 or more.")
-    seconds = np.median([step.seconds for step in steps])
-    cluster = f"shared host, {len(steps)} steps of {seconds:.2f} s"
-    for horizon in options.horizons:
-        found = errors(steps, forecasts(steps, horizon, first), horizon, first)
-        for name, values in found.items():
-            here = f"{np.sqrt(np.mean(values**2)):.3f}"
-            _, spread = spread_of(values, ".3f", "blocks")
-            published = "the least error" if name == "NARX" else "more than NARX"
-            published = "-" if "or" in name.split() else published
-            rows.append(Row(f"{name}, {horizon} ahead: error", published, here, spread, cluster))
-    report("LB-BSP, forecast of speeds on recorded loads", rows, options.json)
+    if options.simulated:
+        records = simulated(options.simulated, options.seed, options.ranks)
+        cluster = f"simulated, {options.simulated}, {options.ranks} ranks"
+    else:
+        records = [read(options.csv)]
+        seconds = np.median([step.seconds for step in records[0]])
+        cluster = f"shared host, {len(records[0])} steps of {seconds:.2f} s"
+    if len(records[0]) < _LEAST_STEPS:
+        raise SystemExit(f"{len(records[0])} steps are too few; expected {_LEAST_STEPS} or more.")
+    rows = [row for horizon in options.horizons for row in rows_of(records, horizon, cluster)]
+    report("LB-BSP, forecast of speeds", rows, options.json)
 
 
 if __name__ == "__main__":

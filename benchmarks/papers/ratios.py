@@ -95,7 +95,6 @@ def dbs_rows(seeds: Sequence[int]) -> list[Row]:
 
 def dbs_scenario(seed: int, with_faults: bool) -> Scenario:
     """The cluster of DBS, quiet or with the faults of its experiments."""
-    """The cluster of DBS, quiet or with the faults of its experiments."""
     ranks = [
         AffineRanks(count=3, fixed_ms=10, per_sample_ms=3.0),
         AffineRanks(count=1, fixed_ms=10, per_sample_ms=1.0),

@@ -29,8 +29,8 @@ class NarxOrLast:
     weighted mean of its squared errors, as logarithms of ratios, and the smaller one is used. The
     last speed is used until there is something to compare.
 
-    The published method is `Narx` alone. That it is doubted is ours: recorded on a shared host, the
-    load of a step says little about the speed some steps later (docs/papers.md).
+    The published method is `Narx` alone. The choice is ours: NARX gains less some steps ahead than
+    for the next one, and nothing where the load does not announce speeds (docs/papers.md).
 
     Args:
         horizon: Rounds from a measurement to the round that it is to foretell.
