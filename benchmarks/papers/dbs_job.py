@@ -13,8 +13,8 @@ from benchmarks.training.clusters import Cluster, Lengths
 from benchmarks.training.job import Job, parser_of, run_on_ranks
 from benchmarks.training.models import datasets
 
-_LEARNING_RATE = 0.01
-"""Digits, batches of 512, momentum 0.9: it learns within ten epochs; 0.02 diverges."""
+_LEARNING_RATE = 0.005
+"""Digits, batches of 512, momentum 0.9: 0.95 within nine epochs; 0.01 and more jump about."""
 
 
 class Fault(keras.callbacks.Callback):
