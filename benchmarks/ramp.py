@@ -31,8 +31,13 @@ import hvd_dbs.keras as hvd
 BEFORE, AFTER = 10, 40
 """Steps around a change that are looked at."""
 
-FOLLOWS = {"ramp": 8, "at once": 0}
-"""Ways to follow the number of ranks, with the iterations of the ramp."""
+FOLLOWS: dict[str, dict[str, Any]] = {
+    "ramp": {"ramps_down": True},
+    "ramp up only": {},
+    "at once": {"ramp_iterations": 0},
+}
+"""Ways to follow the number of ranks, with arguments of the callback: as published, the default,
+and without a ramp."""
 UNCHANGED = "rate unchanged"
 
 
@@ -104,8 +109,8 @@ def make_model(seed: int) -> keras.Model:
     )
 
 
-def train(setting: Setting, ramp_iterations: int | None, seed: int, digits: Digits) -> Any:
-    """One training: `ramp_iterations` None leaves the learning rate alone."""
+def train(setting: Setting, follows: dict[str, Any] | None, seed: int, digits: Digits) -> Any:
+    """One training: `follows` None leaves the learning rate alone."""
     sizes = [setting.local_batch_size * ranks for ranks in setting.ranks]
     balancer = hvd.Balancer(sizes[0], "even")
     model = make_model(seed)
@@ -118,9 +123,8 @@ def train(setting: Setting, ramp_iterations: int | None, seed: int, digits: Digi
     )
     probe = Probe(digits)
     callbacks = [hvd.callbacks.DynamicBatchSizeCallback(balancer), probe]
-    if ramp_iterations is not None:
-        ramp = hvd.callbacks.DynamicLearningRateCallback(balancer, ramp_iterations=ramp_iterations)
-        callbacks.append(ramp)
+    if follows is not None:
+        callbacks.append(hvd.callbacks.DynamicLearningRateCallback(balancer, **follows))
     changes = []
     for phase, size in enumerate(sizes):
         if phase and size != sizes[phase - 1]:
@@ -180,16 +184,19 @@ def figures(variants: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, An
     return result
 
 
-def compared(variants: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """The ramp less scaling at once, seed by seed: accuracy in points, then mean losses."""
-    pairs = list(zip(variants["ramp"], variants["at once"], strict=True))
+def compared(
+    variants: Mapping[str, Sequence[Mapping[str, Any]]], other: str = "at once"
+) -> dict[str, Any]:
+    """The ramp less another way, seed by seed: accuracy in points, then mean and worst losses."""
+    pairs = list(zip(variants["ramp"], variants[other], strict=True))
     accuracy = [100 * (a["test_accuracy"] - b["test_accuracy"]) for a, b in pairs]
-    rows = {"test_accuracy": accuracy}
+    rows = {"points of test accuracy": accuracy}
     for change in range(len(pairs[0][0]["changes"])):
-        rows[f"change {change + 1}"] = [
-            float(around(a, change)[BEFORE:].mean() - around(b, change)[BEFORE:].mean())
-            for a, b in pairs
-        ]
+        for what, of in (("mean", np.mean), ("worst", np.max)):
+            rows[f"{what} loss at change {change + 1}"] = [
+                float(of(around(a, change)[BEFORE:]) - of(around(b, change)[BEFORE:]))
+                for a, b in pairs
+            ]
     return {
         name: {
             **summary(values),
@@ -219,14 +226,18 @@ def table(setting: Setting, job: Mapping[str, Any]) -> list[str]:
             cells += [_shown(change["worst"], 1, 2), _shown(change["mean"], 1, 2)]
         cells += [""] * (2 + len(heads) - len(cells))
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "Ramp less at once, seed by seed (median, range, seeds above and below 0):", ""]
-    for name, row in job["compared"].items():
-        unit = "points of test accuracy" if name == "test_accuracy" else f"mean loss at {name}"
-        lines.append(
-            f"- {unit}: {row['median']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}; "
-            f"{row['higher']} above, {row['lower']} below)"
-        )
+    for other, rows in job["compared"].items():
+        lines += ["", f"Ramp less {other}, seed by seed (median, range, seeds above and below 0):"]
+        lines += ["", *map(_comparison, rows.items())]
     return lines
+
+
+def _comparison(entry: tuple[str, Mapping[str, Any]]) -> str:
+    name, row = entry
+    return (
+        f"- {name}: {row['median']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}; "
+        f"{row['higher']} above, {row['lower']} below)"
+    )
 
 
 def _shown(row: Mapping[str, float], factor: float, digits: int) -> str:
@@ -268,13 +279,16 @@ def draw(jobs: Sequence[Mapping[str, Any]], path: Path) -> None:
     canvas.print_figure(path, dpi=110)
 
 
-def run_job(setting: Setting, seeds: Sequence[int], digits: Digits) -> dict[str, Any]:
-    """All variants of one setting."""
-    variants: dict[str, tuple[Setting, int | None]] = {
-        **{name: (setting, iterations) for name, iterations in FOLLOWS.items()},
-        UNCHANGED: (setting, None),
+def run_job(
+    setting: Setting, seeds: Sequence[int], digits: Digits, only_following: bool = False
+) -> dict[str, Any]:
+    """All variants of one setting, or only those in which the rate follows the ranks."""
+    variants: dict[str, tuple[Setting, dict[str, Any] | None]] = {
+        name: (setting, follows) for name, follows in FOLLOWS.items()
     }
-    for ranks in dict.fromkeys(setting.ranks):
+    if not only_following:
+        variants[UNCHANGED] = (setting, None)
+    for ranks in () if only_following else dict.fromkeys(setting.ranks):
         fixed = Setting(
             (ranks,) * len(setting.ranks),
             setting.epochs,
@@ -284,13 +298,13 @@ def run_job(setting: Setting, seeds: Sequence[int], digits: Digits) -> dict[str,
         )
         variants[f"{ranks} rank{'s' if ranks > 1 else ''} throughout"] = (fixed, None)
     runs: dict[str, list[Any]] = {}
-    for name, (one, iterations) in variants.items():
-        runs[name] = [train(one, iterations, seed, digits) for seed in seeds]
+    for name, (one, follows) in variants.items():
+        runs[name] = [train(one, follows, seed, digits) for seed in seeds]
         print(f"  {name}: done", flush=True)
     return {
         "setting": asdict(setting),
         "figures": figures(runs),
-        "compared": compared(runs),
+        "compared": {other: compared(runs, other) for other in FOLLOWS if other != "ramp"},
         "runs": runs,
     }
 
@@ -302,15 +316,20 @@ def main() -> None:
     parser.add_argument("--local-batch-size", type=int, default=32)
     parser.add_argument("--learning-rates", type=float, nargs="+", default=[0.01, 0.03])
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument(
+        "--only-following", action="store_true", help="leave out runs whose rate does not change"
+    )
     parser.add_argument("--output", type=Path, default=Path("build/ramp.json"))
     options = parser.parse_args()
     hvd.init()
     digits = Digits()
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     jobs = []
     for rate in options.learning_rates:
         setting = Setting(tuple(options.ranks), options.epochs, options.local_batch_size, rate)
         print(f"learning rate {rate:g}", flush=True)
-        jobs.append(run_job(setting, range(options.seeds), digits))
+        jobs.append(run_job(setting, seeds, digits, options.only_following))
         print("\n" + "\n".join(table(setting, jobs[-1])) + "\n", flush=True)
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__}
     result = {

@@ -101,10 +101,20 @@ class Runner:
         lengths: How long everything in a job is.
         timeout: Seconds after which a job is ended.
         verbose: Whether every change of plan is told.
+        module: What each rank runs.
+        options: Further ones of that module.
     """
 
-    def __init__(self, lengths: Lengths, timeout: float, verbose: bool) -> None:
+    def __init__(
+        self,
+        lengths: Lengths,
+        timeout: float,
+        verbose: bool,
+        module: str = "benchmarks.training.job",
+        options: Sequence[str] = (),
+    ) -> None:
         self._lengths, self._timeout, self._verbose = lengths, timeout, verbose
+        self._module, self._options = module, tuple(options)
         self.throttling = "unknown"
 
     def run(self, request: Request) -> dict[str, Any]:
@@ -117,10 +127,10 @@ class Runner:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hvd_dbs-bench-"))
             path, pipe = Path(folder, "measured.json"), Path(folder, "neighbour")
-            options = []
+            options = list(self._options)
             if cluster.neighbour_of is not None:
                 stack.enter_context(Neighbour(pipe))
-                options = ["--neighbour", str(pipe)]
+                options += ["--neighbour", str(pipe)]
             if self._verbose:
                 options.append("--verbose")
             self._launch(
@@ -146,7 +156,7 @@ class Runner:
             placed += [word for name in ON_ONE_CORE for word in ("-x", name)]
         command = [
             *(*throttled, "--", "mpirun", "-np", str(cluster.size), "--bind-to", "none", *placed),
-            *("python", "-m", "benchmarks.training.job", *options),
+            *("python", "-m", self._module, *options),
         ]
         process = subprocess.Popen(
             command,

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-OLDEST_TENSORFLOW = "2.16"
-"""The oldest TensorFlow that hvd_dbs is tested on."""
+TESTED = {"TensorFlow": ("2.16", "2.18", "2.21"), "NumPy": ("1.26", "2.0", "2.4")}
+"""The versions that tests ran on, oldest first: those of the table "What was run" in
+docs/versions.md. `hvd-dbs doctor` calls these supported, and no others."""
+
+OLDEST_TENSORFLOW = TESTED["TensorFlow"][0]
+"""An older TensorFlow is refused; one between those tested is not."""
 
 OLDEST_KERAS = "3.12"
 """The oldest Keras that hvd_dbs is tested on."""
@@ -119,6 +123,11 @@ def require(*, to_train_keras: bool) -> None:
 def numbers_of(version: str) -> tuple[int, ...]:
     """The first three numbers of a version, to compare it with others."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def is_tested(package: str, version: str) -> bool:
+    """Whether tests ran on this version of a package of `TESTED`, patches aside."""
+    return numbers_of(version)[:2] in [numbers_of(tested) for tested in TESTED[package]]
 
 
 def _problems_of_tensorflow() -> Iterator[Problem]:

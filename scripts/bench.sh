@@ -7,14 +7,15 @@
 #   pipeline  how far data are prepared ahead, with pipelines of several speeds, on 2 ranks
 #   data  TFRecords read by windows against TensorFlow's own ways
 #   ramp  loss and accuracy where the number of ranks changes, with and without the ramp
+#   papers    what papers published and what is measured here; alone it lists them
 #   ablation  what each mechanism of adaptive gains, in the simulator; hours for all of it
 # Everything else should stand still meanwhile; ranks share this machine's cores.
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | losses | pipeline | data | ramp | ablation) ;;
+  op | train | round | losses | pipeline | data | ramp | papers | ablation) ;;
   *)
-    sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,12s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

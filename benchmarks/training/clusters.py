@@ -59,6 +59,7 @@ CLUSTERS = {
         hosts=("--hosts", "a:2,b:1,c:1", "--slow", "b=0.5", "--link", "c=100mbit"),
     ),
     "equal_pair": Cluster((1, 1)),
+    "dbs": Cluster((1 / 3, 1 / 3, 1 / 3, 1)),
     "neighbour_pair": Cluster((1, 1), neighbour_of=1),
 }
 REPORTED = ("equal", "mixed", "pair", "three", "neighbour", "straggler")

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +105,7 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         """Everything measured, as plain data; times are rank 0's."""
-        for trainer in self._trainers.values():
-            self._say(f"{trainer.name}: building the graph")
-            trainer.trace()
-        # Looking through the graphs of all these models for garbage takes a second and more on a
-        # slow rank. A job has one model.
-        gc.collect()
-        gc.freeze()
-        self._begin_throttling()
+        self._build()
         self._say("time curves")
         self._curves.choose_points()
         measured: dict[str, list[Any]] = {"calm": [], "busy": []}
@@ -154,6 +147,17 @@ class Job:
             "curve_seconds": measured,
             **self._found,
         }
+
+    def _build(self) -> None:
+        """Builds all graphs; then ranks become unequal."""
+        for trainer in self._trainers.values():
+            self._say(f"{trainer.name}: building the graph")
+            trainer.trace()
+        # Looking through the graphs of all these models for garbage takes a second and more on a
+        # slow rank. A job has one model.
+        gc.collect()
+        gc.freeze()
+        self._begin_throttling()
 
     def _begin_throttling(self) -> None:
         """Until now ranks ran freely, so that imports and graphs do not take minutes."""
@@ -234,9 +238,9 @@ def _rotated(names: list[str], by: int) -> list[str]:
     return names[by:] + names[:by]
 
 
-def main() -> None:
-    """Measures on the ranks that it is started on."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """The options that `benchmarks.train.Runner` gives to every job."""
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--cluster", choices=CLUSTERS, required=True)
     parser.add_argument("--model", choices=TASKS, required=True)
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, required=True)
@@ -244,7 +248,13 @@ def main() -> None:
     parser.add_argument("--neighbour", type=Path, help="the pipe that the neighbour listens to")
     parser.add_argument("--json", type=Path, required=True, help="where to write what was measured")
     parser.add_argument("--verbose", action="store_true", help="tell every change of plan")
-    options = parser.parse_args()
+    return parser
+
+
+def run_on_ranks(
+    options: argparse.Namespace, measure: Callable[[Cluster, Lengths], dict[str, Any]]
+) -> None:
+    """Prepares this rank, measures, writes what rank 0 has measured, and ends the process."""
     # Ranks become unequal when all graphs are built, not with the first step of the first model.
     path = os.environ.pop(step_file.VARIABLE, None)
     if path:
@@ -256,8 +266,7 @@ def main() -> None:
     hvd.init()
     lengths = Lengths(**json.loads(options.lengths))
     cluster = CLUSTERS[options.cluster]
-    strategies = cluster.strategies(tuple(options.strategies))
-    measured = Job(cluster, options.model, strategies, lengths, options.neighbour).run()
+    measured = measure(cluster, lengths)
     if hvd.rank() == 0:
         head = {
             "cluster": options.cluster,
@@ -271,6 +280,17 @@ def main() -> None:
     # Taking all the graphs apart would last a minute on a rank that is throttled.
     sys.stdout.flush()
     os._exit(0)
+
+
+def main() -> None:
+    """Measures on the ranks that it is started on."""
+    options = parser_of(__doc__).parse_args()
+
+    def measure(cluster: Cluster, lengths: Lengths) -> dict[str, Any]:
+        strategies = cluster.strategies(tuple(options.strategies))
+        return Job(cluster, options.model, strategies, lengths, options.neighbour).run()
+
+    run_on_ranks(options, measure)
 
 
 if __name__ == "__main__":

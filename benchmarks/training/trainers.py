@@ -109,6 +109,11 @@ class Trainer:
         )
         return self._timer.step_seconds
 
+    @property
+    def model(self) -> keras.Model:
+        """The model."""
+        return self._model
+
     def trace(self) -> None:
         """Has TensorFlow build the graph."""
         self.run(callbacks=[StopEarly(2)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 RAMP_ITERATIONS = 8
@@ -82,20 +82,22 @@ class Ramp:
         """The multiplier of the last of `num_iterations` iterations since the change."""
         return self.start if num_iterations == 0 else self.multiplier(num_iterations - 1)
 
-    def redirected(self, target: float, num_iterations: int) -> Ramp:
-        """The ramp to another target, begun after `num_iterations` iterations of this one."""
-        return Ramp(self.reached(num_iterations), target, self.ramp_iterations)
-
 
 @dataclass(frozen=True)
 class RampState:
     """Where the learning rate stands on its way, as plain data.
+
+    A rate that falls is set at once, unless `ramps_down`: the published ramp keeps the large rate
+    for T k iterations of small, noisy batches, while the buffer that it spares has the noise of
+    large ones. On a noisy quadratic and on digits that raised the loss (docs/changing_batches.md).
 
     Attributes:
         base_batch_size: Global batch size that the optimizer's own learning rate is meant for.
         rule: "linear" or "sqrt", of `RULES`.
         ramp: The ramp under way, or the last one.
         num_iterations: Iterations since it began.
+        ramp_iterations: T of the ramps to come.
+        ramps_down: Whether a rate that falls has a ramp too, as published.
 
     Example:
         >>> state = RampState(base_batch_size=64).resized(128, num_iterations=10)
@@ -107,8 +109,13 @@ class RampState:
     rule: str = "linear"
     ramp: Ramp = Ramp()
     num_iterations: int = 0
+    ramp_iterations: int = RAMP_ITERATIONS
+    ramps_down: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.ramps_down, bool):
+            raise ValueError(f"ramps_down={self.ramps_down!r} must be True or False.")
+        Ramp(ramp_iterations=self.ramp_iterations)
         if self.rule not in RULES:
             raise ValueError(f"rule={self.rule!r} is unknown. Known: {', '.join(sorted(RULES))}.")
         for name, least in (("base_batch_size", 1), ("num_iterations", 0)):
@@ -124,9 +131,11 @@ class RampState:
         """
         target = RULES[self.rule](global_batch_size / self.base_batch_size)
         if target == self.ramp.target:
-            return RampState(self.base_batch_size, self.rule, self.ramp, num_iterations)
-        ramp = self.ramp.redirected(target, num_iterations)
-        return RampState(self.base_batch_size, self.rule, ramp)
+            return replace(self, num_iterations=num_iterations)
+        reached = self.ramp.reached(num_iterations)
+        is_ramp = self.ramps_down or target > reached
+        ramp = Ramp(reached, target, self.ramp_iterations if is_ramp else 0)
+        return replace(self, ramp=ramp, num_iterations=0)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain JSON data."""

@@ -16,7 +16,7 @@ from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
-from hvd_dbs.balancing.time_models.narx import Narx
+from hvd_dbs.balancing.time_models.narx_or_last import NarxOrLast
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.time_model import TimeModel
@@ -113,10 +113,12 @@ def dbs() -> Strategy:
 def lb_bsp_cpu() -> Strategy:
     """Each step, in proportion to the speeds that a network predicts from the hosts' load.
 
+    For a rank whose last speed has foretold better than the network, that one is used (ours).
+
     References:
         Chen et al., "Semi-Dynamic Load Balancing" (LB-BSP), arXiv 1806.02508, SoCC 2020.
     """
-    return Strategy("lb_bsp_cpu", model=Narx(), solver=Proportional(), every=1)
+    return Strategy("lb_bsp_cpu", model=NarxOrLast(), solver=Proportional(), every=1)
 
 
 def lb_bsp_gpu() -> Strategy:

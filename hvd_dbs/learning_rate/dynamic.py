@@ -29,11 +29,16 @@ class DynamicLearningRate:
         """The factor of the last step."""
         return 1.0 if self._state is None else self._state.ramp.reached(self.factor.num_iterations)
 
-    def start(self, rule: str = "linear", ramp_iterations: int = RAMP_ITERATIONS) -> None:
+    def start(
+        self,
+        rule: str = "linear",
+        ramp_iterations: int = RAMP_ITERATIONS,
+        ramps_down: bool = False,
+    ) -> None:
         """From now on the factor follows the global batch size.
 
         The optimizer's own learning rate belongs to the global batch size at the first start.
-        With another rule or number of iterations than before, a ramp under way is begun anew.
+        With other arguments than before, a ramp under way is begun anew.
 
         Raises:
             ValueError: If the rule is unknown, or the number of iterations impossible.
@@ -41,10 +46,13 @@ class DynamicLearningRate:
         base = self._global_batch_size
         if self._state is not None:
             base = self._state.base_batch_size
-            if (self._state.rule, self._state.ramp.ramp_iterations) == (rule, ramp_iterations):
+            before = self._state.rule, self._state.ramp_iterations, self._state.ramps_down
+            if before == (rule, ramp_iterations, ramps_down):
                 return
-        reached = self.multiplier
-        self._set(RampState(base, rule, Ramp(reached, reached, ramp_iterations)))
+        reached = Ramp(self.multiplier, self.multiplier, ramp_iterations)
+        self._set(
+            RampState(base, rule, reached, ramp_iterations=ramp_iterations, ramps_down=ramps_down)
+        )
         self.follow(self._global_batch_size)
 
     def follow(self, global_batch_size: int) -> None:

@@ -27,10 +27,13 @@ def test_losses_around_a_change_are_relative_to_those_before():
     assert shown["ramp"]["changes"][0]["worst"]["median"] == 0.5
     assert shown["at once"]["changes"][0]["worst"]["median"] == 4.0
     difference = compared(runs)
-    assert difference["test_accuracy"]["median"] == pytest.approx(10.0)
-    assert (difference["test_accuracy"]["higher"], difference["test_accuracy"]["lower"]) == (2, 0)
-    assert difference["change 1"]["median"] == pytest.approx(0.5 - np.mean(jump) / 2)
-    job = {"runs": runs, "figures": shown, "compared": difference}
+    assert difference["points of test accuracy"]["median"] == pytest.approx(10.0)
+    assert (
+        difference["points of test accuracy"]["higher"],
+        difference["points of test accuracy"]["lower"],
+    ) == (2, 0)
+    assert difference["mean loss at change 1"]["median"] == pytest.approx(0.5 - np.mean(jump) / 2)
+    job = {"runs": runs, "figures": shown, "compared": {"at once": difference}}
     lines = table(Setting((1, 2), 1, 8, 0.1), job)
     assert (
         "| at once | 80.0 (80.0 - 80.0) | 0.500 (0.500 - 0.500) | 4.00 (4.00 - 4.00) |"

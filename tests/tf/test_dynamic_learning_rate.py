@@ -69,7 +69,7 @@ def published(all_gradients, multipliers, *, nesterov=False, rates=None):
 def test_momentum_is_that_of_the_paper(k, nesterov, steps_per_call):
     before, after = 8, 160
     dynamic = DynamicLearningRate(64)
-    dynamic.start()
+    dynamic.start(ramps_down=True)
     sgd = keras.optimizers.SGD(RATE, momentum=MOMENTUM, nesterov=nesterov)
     training = Training(ramped(sgd, dynamic), steps_per_call)
     all_gradients = gradients(before + after)

@@ -9,6 +9,7 @@ from hvd_dbs.balancing.time_models.affine import Affine
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.narx import Narx
+from hvd_dbs.balancing.time_models.narx_or_last import NarxOrLast
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.time_model import TimeModel
@@ -20,6 +21,7 @@ TIME_MODELS: Mapping[str, Callable[[], TimeModel]] = MappingProxyType(
         "ewma": Ewma,
         "last_round": LastRound,
         "narx": Narx,
+        "narx_or_last": NarxOrLast,
         "overlap_affine": OverlapAffine,
         "posterior": Posterior,
         "windowed_mean": WindowedMean,

@@ -9,9 +9,10 @@ from hvd_dbs.cli.doctor.facts import Facts
 from hvd_dbs.cli.doctor.finding import Finding
 from hvd_dbs.keras_stack import numbers_of
 
+_OLDEST_NUMPY = keras_stack.TESTED["NumPy"][0]
 NEEDED = {
     "Python": ("3.10", "make an environment with Python 3.10 to 3.13"),
-    "NumPy": ("1.26", "pip install 'numpy>=1.26'"),
+    "NumPy": (_OLDEST_NUMPY, f"pip install 'numpy>={_OLDEST_NUMPY}'"),
     "psutil": ("5.9", "pip install 'psutil>=5.9'"),
     "TensorFlow": (keras_stack.OLDEST_TENSORFLOW, keras_stack.INSTALL_TENSORFLOW),
     "Keras": (keras_stack.OLDEST_KERAS, keras_stack.INSTALL_KERAS),
@@ -42,7 +43,10 @@ def _of_packages(facts: Facts) -> list[Finding]:
     for name, (least, way) in NEEDED.items():
         package = facts.packages[name]
         if package.is_usable and numbers_of(package.version) >= numbers_of(least):
-            fine.append(f"{name} {package.version}")
+            if name in keras_stack.TESTED and not keras_stack.is_tested(name, package.version):
+                wrong.append(_untested(name, package.version))
+            else:
+                fine.append(f"{name} {package.version}")
         elif package.is_usable:
             text = f"{name} {package.version} is older than {least}"
             wrong.append(Finding("problem", text, way))
@@ -52,6 +56,17 @@ def _of_packages(facts: Facts) -> list[Finding]:
         elif not package.error and (name != "mpi4py" or _needs_mpi4py(facts)):
             wrong.append(Finding("problem", f"{name} is not installed", way))
     return [Finding("ok", ", ".join(fine)), *wrong]
+
+
+def _untested(name: str, version: str) -> Finding:
+    tested = keras_stack.TESTED[name]
+    text = f"no test ran on {name} {version}; tested are {', '.join(tested)}"
+    newest = keras_stack.TESTED["TensorFlow"][-1]
+    fix = (
+        f"scripts/setup.sh --tensorflow {newest} installs a tested pair of TensorFlow and NumPy; "
+        f"or run hvd-dbs verify, and scripts/test.sh, on this one"
+    )
+    return Finding("warning", text, fix)
 
 
 def _is_blamed_elsewhere(name: str, facts: Facts) -> bool:

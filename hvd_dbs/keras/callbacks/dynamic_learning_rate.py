@@ -22,6 +22,9 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
     `hvd_dbs.balancing.ramps.Ramp` has the formula, what it means for momentum is said in
     `docs/changing_batches.md`. `optimizer.learning_rate` stays the optimizer's own rate.
 
+    A rate that grows follows the published ramp. One that falls is set at once, since the ramp made
+    the loss worse there in all that was measured; `ramps_down=True` is the paper's rule both ways.
+
     "linear" is meant for SGD with momentum, "sqrt" for optimizers of the Adam family. The state
     is part of `balancer.state_dict()`. The logs of each epoch get `learning_rate_multiplier`.
 
@@ -29,6 +32,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         balancer: The balancer that the optimizer was given.
         rule: "linear" or "sqrt".
         ramp_iterations: T of the formula: doubling the batch takes 2 T updates; 0 scales at once.
+        ramps_down: Whether a rate that falls follows the ramp too, as published.
 
     Raises:
         TypeError: If `balancer` is not a Balancer.
@@ -37,7 +41,11 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, balancer: Balancer, rule: str = "linear", ramp_iterations: int = RAMP_ITERATIONS
+        self,
+        balancer: Balancer,
+        rule: str = "linear",
+        ramp_iterations: int = RAMP_ITERATIONS,
+        ramps_down: bool = False,
     ) -> None:
         super().__init__()
         if rule not in RULES:
@@ -45,12 +53,18 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         self._balancer = require_balancer(balancer, "DynamicLearningRateCallback")
         self._rule = rule
         self._ramp_iterations = ramp_iterations
+        self._ramps_down = ramps_down
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Lets the factor follow the global batch size, on all ranks."""
         collective = self._balancer.collective
         agreement.require_equal(
-            collective, {"rule": self._rule, "ramp_iterations": repr(self._ramp_iterations)}
+            collective,
+            {
+                "rule": self._rule,
+                "ramp_iterations": repr(self._ramp_iterations),
+                "ramps_down": repr(self._ramps_down),
+            },
         )
         error: Exception | None = None
         try:
@@ -58,7 +72,9 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         except ValueError as caught:
             error = caught
         agreement.raise_together(collective, error)
-        self._balancer.dynamic_learning_rate.start(self._rule, self._ramp_iterations)
+        self._balancer.dynamic_learning_rate.start(
+            self._rule, self._ramp_iterations, self._ramps_down
+        )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the multiplier of the epoch's last step to the logs."""

@@ -11,6 +11,7 @@ from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums
 from hvd_dbs.balancing.time_models.narx import Narx
+from hvd_dbs.balancing.time_models.narx_or_last import NarxOrLast
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 from tests.unit.balancing.rounds import fold, seconds_at
@@ -39,7 +40,7 @@ class TestSmoothing:
 
     @pytest.mark.parametrize(
         "make",
-        [lambda: WindowedMean(0), lambda: Ewma(0), lambda: Narx(3)],
+        [lambda: WindowedMean(0), lambda: Ewma(0), lambda: Narx(3), lambda: NarxOrLast(0)],
     )
     def test_impossible_settings(self, make):
         with pytest.raises(ValueError, match="="):
@@ -172,3 +173,51 @@ class TestNarx:
         assert model.predict(state) == pytest.approx(10 + 0.3 * 10)
         state = fold(model, [(10, 1.0 + 0.1 * (k % 2)) for k in range(60)])
         assert model.predict(state) == pytest.approx(state["average"])
+
+
+class TestNarxOrLast:
+    """Each rank is foretold by whichever has done better at the horizon of its plan."""
+
+    def foretold(self, model, speeds, loads):
+        """Speeds, shape `[rounds, ranks]`, that the model foretells after each round."""
+        state, found = model.init(speeds.shape[1]), []
+        for speed, load in zip(speeds, loads, strict=True):
+            batch_sizes = np.full(len(speed), 64.0)
+            seen = Measurement.of(batch_sizes, batch_sizes / speed, cpu_load=load)
+            state = model.update(state, seen)
+            found.append(1.0 / model.record(state)[:, 0])
+        return np.array(found)
+
+    def cycle(self, num_rounds):
+        """A speed of period 3 that the load announces, and noise."""
+        noise = 1 + 0.005 * np.random.default_rng(3).standard_normal(num_rounds)
+        slow = np.arange(num_rounds) % 3 == 0
+        return (np.where(slow, 500.0, 1000.0) * noise)[:, None], np.roll(slow, -1)[:, None] * 0.5
+
+    def test_errors_count_at_the_horizon(self):
+        """One round ahead the network knows, three rounds ahead the last speed comes again."""
+        speeds, loads = self.cycle(150)
+        for horizon in (1, 3):
+            foretold = self.foretold(NarxOrLast(horizon), speeds, loads)
+            errors = foretold[100:-horizon] / speeds[100 + horizon :] - 1
+            assert np.abs(errors).max() < 0.05
+
+    def test_each_rank_by_its_own_errors(self):
+        """Beside a rank whose load announces its speed, one whose load says nothing."""
+        speeds, loads = self.cycle(300)
+        random = np.random.default_rng(4)
+        steps = np.where(random.random(300) < 0.03, random.uniform(-0.7, 0.7, 300), 0.0)
+        wanders = 1000 * np.exp(np.clip(np.cumsum(steps), -1, 1))
+        speeds = np.column_stack([speeds, wanders])
+        loads = np.column_stack([loads, random.random(300)])
+        both = self.foretold(NarxOrLast(1), speeds, loads)
+        narx = self.foretold(Narx(), speeds, loads)
+        np.testing.assert_array_equal(both[60:, 0], narx[60:, 0])
+        is_last = both[60:, 1] == speeds[60:, 1]
+        assert is_last.mean() > 0.8  # The network may be lucky at a jump, for a while.
+
+    def test_a_round_without_a_timing_is_not_an_error_of_anybody(self):
+        speeds, loads = self.cycle(150)
+        speeds[100:110] = np.nan
+        foretold = self.foretold(NarxOrLast(1), speeds, loads)
+        np.testing.assert_array_equal(foretold[100:], self.foretold(Narx(), speeds, loads)[100:])

@@ -17,7 +17,7 @@ from hvd_dbs.cli.doctor.findings import NEEDED, of_rank
 from hvd_dbs.cli.doctor.job_findings import of_job
 from hvd_dbs.cli.doctor.launch import Launch
 from hvd_dbs.cli.doctor.report import Report
-from hvd_dbs.keras_stack import KerasStack
+from hvd_dbs.keras_stack import TESTED, KerasStack
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -70,6 +70,8 @@ def test_where_all_is_well_nothing_is_said_against_it(facts, kind):
         (having(FINE, Keras=Package("2.15.0")), "problem", "Keras 2.15.0 is older than"),
         (having(FINE, NumPy=Package("1.9.5")), "problem", "NumPy 1.9.5 is older than 1.26"),
         (having(FINE, mpi4py=Package("")), "problem", "mpi4py is not installed"),
+        (having(FINE, NumPy=Package("2.2.6")), "warning", "no test ran on NumPy 2.2.6"),
+        (having(FINE, TensorFlow=Package("2.22.0")), "warning", "no test ran on TensorFlow 2.22.0"),
         (replace(FINE, keras_stack=KerasStack(backend="jax")), "problem", "Keras's backend is jax"),
         (replace(FINE, keras_stack=LEGACY), "warning", "TF_USE_LEGACY_KERAS"),
         (
@@ -201,7 +203,7 @@ def test_ranks_in_containers_of_their_own_have_their_quotas_together():
 
 
 def test_what_differs_between_ranks_is_said_of_them():
-    versions = {"hvd_dbs": Package("0.2.0"), "TensorFlow": Package("2.17.0")}
+    versions = {"hvd_dbs": Package("0.2.0"), "TensorFlow": Package("2.18.1")}
     other = replace(having(FINE, **versions), host="node2", keras_stack=KerasStack(backend="jax"))
     ranks = [replace(one, launch=Launch("gloo", 0, 3)) for one in (FINE, other, other)]
     threads = {"TF_NUM_INTRAOP_THREADS": "1"}
@@ -209,7 +211,7 @@ def test_what_differs_between_ranks_is_said_of_them():
         ("problem", "node2 (ranks 1, 2): Keras's backend is jax; it must be tensorflow"),
         (
             "warning",
-            "TensorFlow is not the same on all ranks: 2.16 on node1 (rank 0); 2.17.0 on node2 "
+            "TensorFlow is not the same on all ranks: 2.16 on node1 (rank 0); 2.18.1 on node2 "
             "(ranks 1, 2)",
         ),
         (
@@ -392,3 +394,21 @@ def test_what_cannot_be_imported_is_no_crash(tmp_path):
     problems = [line for line in result.stdout.splitlines() if line.startswith("problem")]
     assert len(problems) == 1
     assert "cannot be imported: OSError: libcudart.so.12: cannot open" in problems[0]
+
+
+def test_tested_versions_are_those_of_the_page():
+    """One source: what the doctor calls supported is what docs/versions.md says was run."""
+    page = (ROOT / "docs/versions.md").read_text()
+    table = page[page.index("## What was run") : page.index("**The one failure.**")]
+    cells = [
+        line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| 2.")
+    ]
+    run = [row for row in cells if "pins resolved only" not in row[3]]
+    for name, column in (("TensorFlow", 0), ("NumPy", 2)):
+        minors = {".".join(row[column].split(".")[:2]) for row in run}
+        assert minors == set(TESTED[name])
+    script = (ROOT / "scripts/test_versions.sh").read_text()
+    assert f"versions=({' '.join(TESTED['TensorFlow'])})" in script
+    pins = (ROOT / "pyproject.toml").read_text()
+    assert f'"numpy>={TESTED["NumPy"][0]}"' in pins
+    assert f"tensorflow-cpu>={TESTED['TensorFlow'][0]};" in pins

@@ -1,0 +1,1 @@
+"""The papers' results, published and here, side by side; started by `scripts/bench.sh papers`."""
