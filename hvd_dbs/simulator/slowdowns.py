@@ -33,9 +33,7 @@ class Neighbour(Disturbance):
         extra_ms: Milliseconds added to each step.
         load: Processor use that the host shows, 0 to 1; None: `1 - 1 / slowdown`.
         memory: Memory use that the host shows in addition, 0 to 1.
-        lead_steps: Steps by which the load rises before the slowdown. A reading is taken before
-            the coming step begins, so 1 is what is there at that moment: then the load also
-            falls before the first step that is fast again. 0: readings are a step late.
+        lead_steps: Steps by which the load rises before the slowdown.
     """
 
     from_step: int = 0
@@ -44,7 +42,7 @@ class Neighbour(Disturbance):
     extra_ms: float = 0.0
     load: float | None = None
     memory: float = 0.2
-    lead_steps: int = 1
+    lead_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +70,6 @@ class Neighbour(Disturbance):
             load=load_of(self.slowdown) if self.load is None else self.load,
             memory=self.memory,
             load_start=max(0, self.from_step - self.lead_steps),
-            load_stop=to_step - min(1, self.lead_steps),
         )
 
 
@@ -87,9 +84,7 @@ class RandomNeighbours(Disturbance):
         most_slowdown: to this.
         load_noise: Standard deviation of a neighbour's load around `1 - 1 / slowdown`.
         memory: Memory use that the host shows in addition, 0 to 1.
-        lead_steps: Steps by which the load rises before the slowdown. A reading is taken before
-            the coming step begins, so 1 is what is there at that moment: then the load also
-            falls before the first step that is fast again. 0: readings are a step late.
+        lead_steps: Steps by which the load rises before the slowdown.
     """
 
     mean_quiet_steps: float = 150.0
@@ -98,7 +93,7 @@ class RandomNeighbours(Disturbance):
     most_slowdown: float = 3.0
     load_noise: float = 0.05
     memory: float = 0.2
-    lead_steps: int = 1
+    lead_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +127,6 @@ class RandomNeighbours(Disturbance):
             load=load.ravel(),
             memory=self.memory,
             load_start=np.maximum(start.ravel() - self.lead_steps, 0),
-            load_stop=stop.ravel() - min(1, self.lead_steps),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.costs import Costs
 from hvd_dbs.simulator.disturbances import FalseAlarms, Join, Leave, Pauses
 from hvd_dbs.simulator.rank_groups import AffineRanks, RankGroup, SaturatingRanks, SawtoothRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise, Scenario
@@ -25,15 +26,12 @@ STEPS, STEPS_PER_EPOCH = 2000, 20
 of it, as in a real job."""
 
 
-# Waited for: two small collectives, and what rank 0 takes for the cheapest solver
-# (benchmarks/simulator.py).
-DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
+DECISION_MS_PER_RANK = 0.0004
+"""Added to a decision that is waited for: what rank 0 takes for the cheapest solver, in
+milliseconds a rank (benchmarks/simulator.py)."""
 
-# Made beside the steps: what the main thread of a rank has to do for it (benchmarks/round.py).
-BACKGROUND_MS = 0.1
-
-# Of a step of 20 ms, as kernels take on CPUs to tune themselves for a new batch size.
-FIRST_STEP_MS = 1.0
+BACKGROUND_MS, FIRST_STEP_MS = Costs.background_ms, Costs.switch_ms
+"""What every scenario has, in milliseconds."""
 
 
 def static_speeds(size: int) -> Scenario:
@@ -220,9 +218,8 @@ def _scenario(name: str, size: int, **given: Any) -> Scenario:
         global_batch_size=SAMPLES_PER_RANK * size,
         steps=STEPS,
         steps_per_epoch=STEPS_PER_EPOCH,
-        decision_ms=DECISION_MS + DECISION_MS_PER_RANK * size,
-        background_ms=BACKGROUND_MS,
-        switch_ms=FIRST_STEP_MS,
+        decision_ms=Costs.decision_ms + DECISION_MS_PER_RANK * size,
+        decision_p90_ms=Costs.decision_p90_ms + DECISION_MS_PER_RANK * size,
         seed=1,
         **given,
     )

@@ -5,6 +5,7 @@ import pytest
 
 from hvd_dbs.simulator import Conditions, Scenario
 from hvd_dbs.simulator.cluster import Cluster
+from hvd_dbs.simulator.costs import FREE
 from hvd_dbs.simulator.disturbances import DISTURBANCES, FalseAlarms, Join, Leave, Pauses
 from hvd_dbs.simulator.rank_groups import AffineRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise
@@ -23,6 +24,7 @@ def seen(*disturbances, size=3, steps=STEPS):
         noise=Noise(jitter=0.0),
         host_load=HostLoad(idle_load=0.0, idle_memory=0.0, load_noise=0.0),
         disturbances=disturbances,
+        **vars(FREE),
     )
     conditions = Conditions.of(scenario)
     cluster = Cluster(conditions)
@@ -45,7 +47,7 @@ def test_neighbour_slows_and_announces_itself():
     assert busy[:, 1] == pytest.approx(expected)
     assert np.all(busy[:, [0, 2]] == pytest.approx(1.0))
     load = np.zeros(STEPS)
-    load[17:29] = 0.5  # The reading after step 29 is that before step 30, which is fast.
+    load[17:30] = 0.5
     assert cpu[:, 1] == pytest.approx(load)
     assert memory[:, 1] == pytest.approx(0.4 * load)
     assert np.all(cpu[:, [0, 2]] == 0)
@@ -75,7 +77,8 @@ def test_random_neighbours_come_and_go():
     assert 0.15 < slow.mean() < 0.35
     assert np.all((busy[slow] >= 1.5 - 1e-9) & (busy[slow] <= 2.5 + 1e-9))
     begins = slow[1:] & ~slow[:-1]
-    assert np.all(cpu[:-1][begins] > 0.1)  # The load was there a step before.
+    assert np.all(cpu[1:][begins] > 0.1)
+    assert np.all(cpu[:-1][begins] == 0.0)  # Nothing announces it.
 
 
 def test_drift_ends_at_its_factor_and_stays():
@@ -135,6 +138,35 @@ def test_one_more_disturbance_leaves_the_others_as_they_are():
     first, *_ = seen(random)
     second, *_ = seen(random, FalseAlarms(chance=0.1))
     assert np.array_equal(first, second)
+
+
+def test_load_is_known_when_it_has_been_sampled():
+    """Steps of 10 ms; a sample is the mean of the 50 ms before it, and known until the next."""
+    case = Scenario(
+        name="test",
+        global_batch_size=2000,
+        ranks=(AffineRanks(count=200, per_sample_ms=1.0),),
+        steps=40,
+        noise=Noise(jitter=0.0),
+        host_load=HostLoad(idle_load=0.0, idle_memory=0.0, load_noise=0.0),
+        disturbances=(Neighbour(from_step=20, load=0.5),),
+        load_period_ms=50,
+    )
+    cluster = Cluster(Conditions.of(case))
+    cpu = np.stack(
+        [
+            cluster.measure([cluster.play(np.full(200, 10), step + 1)]).cpu_load
+            for step in range(case.steps)
+        ]
+    )
+    first = np.isfinite(cpu).argmax(axis=0)
+    assert set(first) == {0, 1, 2, 3, 4}  # Not all began at the same time.
+    assert np.all(cpu[15:20] == 0.0)
+    shows = (cpu > 0).argmax(axis=0) - 20
+    assert set(shows) == {0, 1, 2, 3, 4}
+    assert np.all(np.diff(cpu[20:], axis=0) >= -1e-9) and np.all(cpu[30:] == pytest.approx(0.5))
+    half = (cpu[20:30] > 0.01) & (cpu[20:30] < 0.49)
+    assert half.any(axis=0).mean() > 0.9  # Of a mean of before and after.
 
 
 def test_unknown_load_stays_unknown():
