@@ -21,7 +21,7 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command("simulate")
 @click.argument("scenario", type=_FILE, required=False)
 @click.option("--suite", is_flag=True, help="All scenario classes and presets, in one table.")
-@click.option("--prediction", is_flag=True, help="Forecasts of a plan's first step under contention.")
+@click.option("--prediction", is_flag=True, help="Forecasts of a plan's first step.")
 @click.option("--curves", type=_FILE, help="Measured curves: device,batch_size,milliseconds.")
 @click.option(
     "--strategy", "names", multiple=True, help='Preset; may be repeated; "all": each of them.'

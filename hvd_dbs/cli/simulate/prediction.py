@@ -32,8 +32,8 @@ def run(request: Request) -> str:
         rows.append((case, *cells))
     header = ("contention", *names, *(f"{name} @change" for name in names))
     title = (
-        "Error of the speed foreseen for the first step of the plan that is decided then, root mean "
-        "square,\nin parts of the rank's undisturbed speed "
+        "Error of the speed foreseen for the first step of the plan that is decided then, root "
+        "mean square,\nin parts of the rank's undisturbed speed "
         "(* the least; @change: a slowdown has begun or ended meanwhile)"
     )
     return "\n".join([title, "", table(header, rows)])

@@ -5,11 +5,19 @@ import pytest
 
 from hvd_dbs.simulator import Conditions, Scenario
 from hvd_dbs.simulator.cluster import Cluster
+from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.costs import FREE
 from hvd_dbs.simulator.disturbances import DISTURBANCES, FalseAlarms, Join, Leave, Pauses
 from hvd_dbs.simulator.rank_groups import AffineRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise
-from hvd_dbs.simulator.slowdowns import Drift, Neighbour, RandomNeighbours, Thermal
+from hvd_dbs.simulator.slowdowns import (
+    Drift,
+    EpochFaults,
+    Neighbour,
+    RandomNeighbours,
+    SlowNetwork,
+    Thermal,
+)
 
 STEPS = 100
 
@@ -202,3 +210,33 @@ def test_unknown_load_stays_unknown():
 def test_impossible_disturbances_are_refused(kind, given, message):
     with pytest.raises(ValueError, match=message):
         DISTURBANCES[kind](**given)
+
+
+def test_a_slow_link_is_slow_for_all_and_for_a_time():
+    case = Scenario(
+        name="test",
+        global_batch_size=30,
+        ranks=(AffineRanks(count=3, per_sample_ms=1.0),),
+        steps=30,
+        noise=Noise(jitter=0.0),
+        communication=Communication(gradient_megabytes=10),
+        disturbances=(SlowNetwork(ranks=(1,), from_step=10, to_step=20, slowdown=4.0),),
+    )
+    conditions = Conditions.of(case)
+    seconds = Cluster(conditions).play(np.full(3, 10), 30).clock_seconds
+    communication = seconds - 0.010
+    assert communication[10:20] == pytest.approx(4 * communication[0])
+    assert communication[20:] == pytest.approx(communication[:10])
+    assert conditions.oracle_seconds == pytest.approx(seconds)  # Nothing can be made of it.
+
+
+def test_faults_of_epochs_begin_and_end_with_epochs():
+    faults = EpochFaults(steps_per_epoch=5, least_ms=5, most_ms=10, chance=0.1)
+    busy, *_ = seen(faults, size=80, steps=2000)
+    epochs = (busy > 1.2).reshape(400, 5, 80)
+    assert np.all(epochs.all(axis=1) == epochs.any(axis=1))
+    faulty = epochs[:, 0]
+    # 12 epochs of 9 + 12 in the mean: the one in which it begins would else be the first.
+    assert faulty.mean() == pytest.approx(12 / 21, abs=0.03)
+    begins = ~faulty[:-1] & faulty[1:]
+    assert begins.sum() / (~faulty[:-1]).sum() == pytest.approx(0.1, abs=0.02)
