@@ -101,10 +101,14 @@ class Runner:
         lengths: How long everything in a job is.
         timeout: Seconds after which a job is ended.
         verbose: Whether every change of plan is told.
+        journals: Whether `run` also returns the text of a journal of each strategy, by its name.
     """
 
-    def __init__(self, lengths: Lengths, timeout: float, verbose: bool) -> None:
+    def __init__(
+        self, lengths: Lengths, timeout: float, verbose: bool, journals: bool = False
+    ) -> None:
         self._lengths, self._timeout, self._verbose = lengths, timeout, verbose
+        self._journals = journals
         self.throttling = "unknown"
 
     def run(self, request: Request) -> dict[str, Any]:
@@ -123,6 +127,8 @@ class Runner:
                 options = ["--neighbour", str(pipe)]
             if self._verbose:
                 options.append("--verbose")
+            if self._journals:
+                options += ["--journals", folder]
             self._launch(
                 cluster,
                 folder,
@@ -133,6 +139,9 @@ class Runner:
                 ],
             )
             measured: dict[str, Any] = json.loads(path.read_text())
+            if self._journals:
+                found = Path(folder).glob("*.jsonl")
+                measured["journals"] = {journal.stem: journal.read_text() for journal in found}
         return measured
 
     def _launch(self, cluster: Cluster, folder: str, options: Sequence[str]) -> None:

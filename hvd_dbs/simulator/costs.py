@@ -21,7 +21,7 @@ LATE_CHANCE = 0.1
 class Costs:
     """What decisions cost, when their plans hold, and how old the known load is.
 
-    The milliseconds are those of `scripts/bench.sh round --costs`: medians over all strategies,
+    The milliseconds are those of `scripts/bench.sh costs`: medians over all strategies,
     of 4 ranks on 4 virtual cores (AMD EPYC) on 2026-11-21. The ranks of such a job fill its cores,
     so that balancing takes time from training; with a core to spare it takes 0.85 and 0.1 ms.
 
