@@ -142,7 +142,11 @@ def _contention(name: str, **neighbours: float) -> Scenario:
     return Scenario(
         name=name,
         global_batch_size=32 * 64,
-        ranks=(AffineRanks(count=64, fixed_ms=2, per_sample_ms=3, spread=0.15),),
+        ranks=(
+            AffineRanks(
+                count=64, fixed_ms=2, per_sample_ms=neighbours.get("per_sample_ms", 3), spread=0.15
+            ),
+        ),
         steps=600,
         noise=Noise(jitter=0.05),
         disturbances=(
@@ -168,6 +172,7 @@ PREDICTION_CASES: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         "long": lambda: _contention("long visits", quiet=150, busy=100),
         "alarms": lambda: _contention("many false alarms", alarms=0.02),
         "loose": lambda: _contention("load says little", load_noise=0.3),
+        "long_steps": lambda: _contention("steps of half a second", per_sample_ms=16),
         "early": lambda: _contention("load a second early", lead=10),
         "jitter": lambda: replace(
             _contention("no neighbours", quiet=1e9), disturbances=(FalseAlarms(),)
