@@ -26,6 +26,12 @@ _LEAST_PACE = 0.02
 _LEAST_PAIRS = 4
 """Rounds of the same rank, one after the other, that noise is known from."""
 
+_LEAST_JITTER = 0.002
+"""Less is none."""
+
+_EXPLAINED = 0.005
+"""Noise may explain more than there is by this part of a step."""
+
 _DRAWS = 400
 """Steps drawn to find the mean of the busiest rank's time among noisy ones."""
 
@@ -192,12 +198,11 @@ def replay_of(rounds: JobRounds, **given: Any) -> Replay:
         [curve.at(rounds.batch_sizes[:, rank]) for rank, curve in enumerate(curves)], axis=1
     )
     paces = np.where(usable, seconds / np.where(usable, expected, 1.0), 1.0)
-    jitter = _jitter(paces, usable, steps)
+    jitter, first, communication = _communication(rounds, usable, _jitter(paces, usable, steps))
     blurred = np.maximum(_SURE * jitter / np.sqrt(steps), _LEAST_PACE)[:, np.newaxis]
     factors = np.where(np.abs(np.log(paces)) < blurred, 1.0, paces)
     had = np.where(usable, rounds.batch_sizes, np.nan)
     loads = np.clip(np.nan_to_num(rounds.cpu_load), 0.0, 1.0)
-    first, communication = _communication(rounds, usable, jitter)
     scenario = Scenario(
         **{
             "name": rounds.name,
@@ -246,26 +251,40 @@ def _jitter(
 
 def _communication(
     rounds: JobRounds, usable: NDArray[np.bool_], jitter: float
-) -> tuple[list[float], KnownCommunication]:
-    """Part of each rank's work until its first bucket is ready, and what follows the work."""
-    size = usable.shape[1]
-    busy = np.where(usable, rounds.busy_seconds, 0.0)
-    factors = 1 + jitter * np.random.default_rng(0).standard_normal((_DRAWS, 1, size))
-    drawn = busy * np.maximum(factors, 0.1)
+) -> tuple[float, list[float], KnownCommunication]:
+    """Noise, part of each rank's work until its first bucket is ready, and what follows the work.
+
+    In a noisy step another rank is the last one each time: that too makes it longer than the
+    longest mean. If noise alone would explain more than there is, rounds differ for another reason,
+    and the noise is less.
+    """
     ratio = rounds.first_bucket_seconds / np.where(usable, rounds.busy_seconds, np.nan)
     known = np.isfinite(ratio).any(axis=0).all() and np.isfinite(rounds.overlap_seconds).any()
-    overlap, first = 0.0, np.full(size, 1 / 3)
-    ready = drawn.max(axis=2)
+    overlap, first = 0.0, np.full(usable.shape[1], 1 / 3)
     if known:
         overlap = float(np.nanmedian(rounds.overlap_seconds))
         first = np.clip(np.nanmedian(ratio, axis=0), 0.0, 1.0)
-        ready = np.maximum(ready, (drawn * first).max(axis=2) + overlap)
-    beyond = rounds.step_seconds - ready.mean(axis=0)
-    last = float(np.nanmedian(beyond)) if np.isfinite(beyond).any() else 0.0
+    busy = np.where(usable, rounds.busy_seconds, 0.0)
+    noise = np.random.default_rng(0).standard_normal((_DRAWS // 2, 1, usable.shape[1]))
+    noise = np.concatenate([noise, -noise])  # Of one rank, their mean is nothing.
+    seen = rounds.step_seconds[np.isfinite(rounds.step_seconds)]
+    least = -_EXPLAINED * float(np.median(seen)) if seen.size else 0.0
+
+    def beyond(jitter: float) -> float:
+        drawn = busy * np.maximum(1 + jitter * noise, 0.1)
+        ready = drawn.max(axis=2)
+        if known:
+            ready = np.maximum(ready, (drawn * first).max(axis=2) + overlap)
+        return float(np.nanmedian(rounds.step_seconds - ready.mean(axis=0))) if seen.size else 0.0
+
+    while jitter > 0 and (last := beyond(jitter)) < least:
+        jitter = 0.8 * jitter if jitter > _LEAST_JITTER else 0.0
+    if not jitter:
+        last = beyond(0.0)
     communication = KnownCommunication(
         gamma=0.0,
         overlap_ms=1000 * overlap,
         last_ms=1000 * max(last, 0.0),
         parts_are_known=bool(known),
     )
-    return first.tolist(), communication
+    return jitter, first.tolist(), communication

@@ -106,6 +106,17 @@ def test_another_strategy_is_foreseen_within_5_percent(case, journalled, wanted)
     assert second_half(foreseen, wanted) == pytest.approx(second_half(scenario, wanted), rel=0.05)
 
 
+def test_rounds_that_differ_are_not_taken_for_noise_of_their_steps():
+    """The machine drifts from round to round; the steps of a round are all the same."""
+    rounds = rounds_of(cluster(noise=Noise(jitter=0.0)), "even")
+    drift = 1 + 0.1 * np.random.default_rng(1).standard_normal(rounds.busy_seconds.shape)
+    busy = 0.1 * drift
+    rounds = replace(rounds, busy_seconds=busy, step_seconds=busy.max(axis=1) + 0.001)
+    foreseen = replay_of(rounds).scenario
+    mean = rounds.step_seconds[len(drift) // 2 :].mean()
+    assert second_half(foreseen, "even") == pytest.approx(mean, rel=0.02)
+
+
 def test_the_parts_of_the_communication_are_used_where_they_are_known():
     scenario = CASES["slow link"]
     scenario = replace(
