@@ -63,7 +63,10 @@ def command(suite: bool, prediction: bool, **given: object) -> None:
                 "SCENARIO, --suite, --prediction and --replay exclude each other. Give one."
             )
         if request.picture_path is not None and (suite or prediction or request.replay):
-            raise InputError("--picture draws the runs of a scenario or of --curves. Leave it out.")
+            raise InputError(
+                "--picture draws the runs of a scenario. "
+                "Leave out --suite, --prediction and --replay."
+            )
         if request.replay is not None and (request.curves or request.global_batch_size):
             raise InputError(
                 "--replay takes curves and global batch size from the journal. Leave out --curves "
