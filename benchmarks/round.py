@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -118,7 +119,7 @@ def main() -> None:
     options = parser.parse_args()
     hvd.init()
     collective = job.connect()
-    rows = list(_measure(collective, options.rounds))
+    rows = list(measure(collective, options.rounds))
     peace, num_decisions = _peace(collective)
     silent, telling = _travelling(collective)
     if collective.rank == 0:
@@ -139,7 +140,8 @@ def main() -> None:
     hvd.shutdown()
 
 
-def _measure(collective: job.Collective, num_rounds: int) -> Iterator[dict[str, object]]:
+def measure(collective: job.Collective, num_rounds: int) -> Iterator[dict[str, Any]]:
+    """What a round of each strategy costs both ways: median and 90th percentile, ms. Collective."""
     for name in _STRATEGIES:
         waiting = Training(collective, name, every=1)
         going_on = Training(collective, name, every=_STEPS_IN_ROUND)

@@ -103,6 +103,7 @@ class Runner:
         verbose: Whether every change of plan is told.
         module: What each rank runs.
         options: Further ones of that module.
+        journals: Whether `run` also returns the text of a journal of each strategy, by its name.
     """
 
     def __init__(
@@ -112,9 +113,11 @@ class Runner:
         verbose: bool,
         module: str = "benchmarks.training.job",
         options: Sequence[str] = (),
+        journals: bool = False,
     ) -> None:
         self._lengths, self._timeout, self._verbose = lengths, timeout, verbose
         self._module, self._options = module, tuple(options)
+        self._journals = journals
         self.throttling = "unknown"
 
     def run(self, request: Request) -> dict[str, Any]:
@@ -133,6 +136,8 @@ class Runner:
                 options += ["--neighbour", str(pipe)]
             if self._verbose:
                 options.append("--verbose")
+            if self._journals:
+                options += ["--journals", folder]
             self._launch(
                 cluster,
                 folder,
@@ -143,6 +148,9 @@ class Runner:
                 ],
             )
             measured: dict[str, Any] = json.loads(path.read_text())
+            if self._journals:
+                found = Path(folder).glob("*.jsonl")
+                measured["journals"] = {journal.stem: journal.read_text() for journal in found}
         return measured
 
     def _launch(self, cluster: Cluster, folder: str, options: Sequence[str]) -> None:

@@ -3,19 +3,21 @@
 #   op    the weighted allreduce against Horovod's own, on 2 and on 4 ranks
 #   train every strategy against plain Horovod and the ideal, on emulated unequal ranks
 #   round what a round of decision costs, on 2, 4 and 8 ranks
+#   costs what the simulator assumes of jobs and machines, on as many ranks as there are cores
 #   losses    what losses of the global batch cost, on 2 and on 4 ranks
 #   pipeline  how far data are prepared ahead, with pipelines of several speeds, on 2 ranks
 #   data  TFRecords read by windows against TensorFlow's own ways
 #   ramp  loss and accuracy where the number of ranks changes, with and without the ramp
 #   papers    what papers published and what is measured here; alone it lists them
+#   replay    what --replay foresees from journals of live runs, and what they then reach
 #   ablation  what each mechanism of adaptive gains, in the simulator; hours for all of it
 # Everything else should stand still meanwhile; ranks share this machine's cores.
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | losses | pipeline | data | ramp | papers | ablation) ;;
+  op | train | round | costs | losses | pipeline | data | ramp | papers | replay | ablation) ;;
   *)
-    sed -n '2,12s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,14s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
@@ -25,7 +27,7 @@ cd "$repository"
 export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=
 # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-if [[ ! $kind =~ ^(op|round|losses|pipeline)$ ]]; then
+if [[ ! $kind =~ ^(op|round|costs|losses|pipeline)$ ]]; then
   exec python -m "benchmarks.$kind" "${@:2}"
 fi
 options=("${@:2}")
@@ -36,6 +38,8 @@ job() {
 }
 if [[ $kind == round ]]; then
   for ranks in 2 4 8; do job "$ranks"; done
+elif [[ $kind == costs ]]; then
+  job "$(nproc)"
 elif [[ $kind == losses ]]; then
   for ranks in 2 4; do job "$ranks"; done
 elif [[ $kind == pipeline ]]; then

@@ -64,6 +64,8 @@ CLUSTERS = {
 }
 REPORTED = ("equal", "mixed", "pair", "three", "neighbour", "straggler")
 QUICK = ("equal_pair", "pair")
+REPLAYED = ("mixed", "three", "straggler", "neighbour_pair", "hosts")
+"""Unequal for good, with curves of several fixed parts, noisy, with a neighbour, behind a link."""
 
 
 @dataclass(frozen=True)

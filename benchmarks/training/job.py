@@ -71,6 +71,7 @@ class Job:
         names: The strategies.
         lengths: How long everything is.
         pipe: Where the neighbour listens, if there is one.
+        journals: Folder for a journal of each strategy, if there are to be any.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Job:
         names: Sequence[str],
         lengths: Lengths,
         pipe: Path | None,
+        journals: Path | None = None,
     ) -> None:
         self._cluster, self._lengths = cluster, lengths
         self._collective = job.connect()
@@ -93,7 +95,7 @@ class Job:
             tf.constant(array) for array in task.make_samples(lengths.steps * self._batch_size)
         )
         self._trainers = make_trainers(
-            names, task, data, self._batch_size, lengths.plain_steps(cluster)
+            names, task, data, self._batch_size, lengths.plain_steps(cluster), journals
         )
         self._curves = CurveMeasurement(
             self._collective, task, data, self._batch_size, lengths.curve_seconds
@@ -246,6 +248,7 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, required=True)
     parser.add_argument("--lengths", required=True, help="fields of Lengths, as JSON")
     parser.add_argument("--neighbour", type=Path, help="the pipe that the neighbour listens to")
+    parser.add_argument("--journals", type=Path, help="folder for a journal of each strategy")
     parser.add_argument("--json", type=Path, required=True, help="where to write what was measured")
     parser.add_argument("--verbose", action="store_true", help="tell every change of plan")
     return parser
@@ -287,8 +290,12 @@ def main() -> None:
     options = parser_of(__doc__).parse_args()
 
     def measure(cluster: Cluster, lengths: Lengths) -> dict[str, Any]:
-        strategies = cluster.strategies(tuple(options.strategies))
-        return Job(cluster, options.model, strategies, lengths, options.neighbour).run()
+        strategies = tuple(options.strategies)
+        if not options.journals:
+            strategies = cluster.strategies(strategies)
+        return Job(
+            cluster, options.model, strategies, lengths, options.neighbour, options.journals
+        ).run()
 
     run_on_ranks(options, measure)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import horovod.tensorflow as plain_hvd
@@ -202,7 +203,12 @@ class BalancedTrainer(Trainer):
 
 
 def make_trainers(
-    names: Sequence[str], task: Task, data: Data, batch_size: int, plain_steps: int
+    names: Sequence[str],
+    task: Task,
+    data: Data,
+    batch_size: int,
+    plain_steps: int,
+    journals: Path | None = None,
 ) -> dict[str, Trainer]:
     """A trainer of each strategy by its name.
 
@@ -212,6 +218,7 @@ def make_trainers(
         data: One epoch of samples, on all ranks the same.
         batch_size: Samples of all ranks in a step.
         plain_steps: Steps of an epoch of plain Horovod.
+        journals: Folder for a journal of each strategy; None: there is none.
     """
     trainers: dict[str, Trainer] = {}
     for name in names:
@@ -219,7 +226,8 @@ def make_trainers(
             trainers[name] = _plain(task, data, batch_size, plain_steps)
             continue
         strategy = hvd.strategies.static([1] * hvd.size()) if name == clusters.STATIC else name
-        balancer = hvd.Balancer(batch_size, strategy=strategy)
+        journal = journals / f"{name}.jsonl" if journals else None
+        balancer = hvd.Balancer(batch_size, strategy=strategy, journal=journal)
         trainers[name] = BalancedTrainer(name, task, balancer, data)
     return trainers
 

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing import Measurement
 from hvd_dbs.simulator.communication import StepRule
 from hvd_dbs.simulator.conditions import Conditions, step_rule
+from hvd_dbs.simulator.load_sampler import LoadSampler
 from hvd_dbs.simulator.oracle import rank_seconds
 from hvd_dbs.simulator.round_means import typical_by_rank
-
-_STRIDE = 2**32
-"""Counters that the readings of one step may use."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Played:
         batch_sizes: The plan, shape `[size]`.
         busy: Seconds until each rank's gradients were ready, shape `[steps, size]`.
         first: Seconds until its first bucket was, same shape; None without communication.
-        rule: What a step takes, given these.
+        rule: What the last of them takes, given these.
         true_seconds: Seconds of each step without noise and pauses, shape `[steps]`.
         clock_seconds: Seconds of each step with both, shape `[steps]`.
     """
@@ -57,10 +55,10 @@ class Cluster:
         scenario = conditions.scenario
         self._noise, self._size = scenario.noise, scenario.size
         self._timeline = conditions.timeline()
-        jitter, outliers, readings = np.random.SeedSequence([scenario.seed, 1]).spawn(3)
+        jitter, outliers = np.random.SeedSequence([scenario.seed, 1]).spawn(2)
         self._jitter = np.random.Generator(np.random.SFC64(jitter))
         self._outliers = np.random.Generator(np.random.SFC64(outliers))
-        self._readings_key = readings.generate_state(2, np.uint64)
+        self._sampler = _sampler(conditions)
         self._batch_sizes = np.zeros(self._size, dtype=np.int64)
         self._used: list[set[int]] = [set() for _ in range(self._size)]
         self.step = 0
@@ -87,14 +85,16 @@ class Cluster:
         """
         start, scenario = self.step, self._conditions.scenario
         busy = self._draw(stop - start)
-        first = busy.copy() if scenario.communication.gradient_megabytes else None
+        first = busy.copy() if scenario.communication.is_split else None
         true_seconds = np.empty(stop - start)
         switch_seconds = self._switch_seconds(batch_sizes)
+        rules: list[tuple[slice, StepRule]] = []
         while self.step < stop:
             segment = self._timeline.segment(self.step)
-            rule = step_rule(scenario, int(segment.present.sum()))
+            rule = step_rule(scenario, segment)
             end = min(stop, segment.stop)
             steps = slice(self.step - start, end - start)
+            rules.append((steps, rule))
             rank_busy, rank_first = rank_seconds(self._conditions.curves, batch_sizes, segment)
             true_seconds[steps] = rule.seconds(rank_busy, rank_first)
             busy[steps] *= rank_busy
@@ -109,7 +109,12 @@ class Cluster:
         for delayed in (busy,) if first is None else (busy, first):
             np.add.at(delayed, (step_indices, ranks), seconds)
             delayed[0] += switch_seconds
-        clock_seconds = rule.seconds(busy, busy if first is None else first)
+        clock_seconds = np.empty(stop - start)
+        for steps, rule in rules:
+            ready = busy if first is None else first
+            clock_seconds[steps] = rule.seconds(busy[steps], ready[steps])
+        if self._sampler is not None:
+            self._sampler.advance(start, clock_seconds)
         return Played(start, batch_sizes, busy, first, rule, true_seconds, clock_seconds)
 
     def measure(self, pieces: Sequence[Played], unmeasured: int | None = None) -> Measurement:
@@ -177,17 +182,21 @@ class Cluster:
         return factors
 
     def _loads(self) -> dict[str, NDArray[np.float64]]:
-        """What the hosts show now, just before the coming step; shapes `[size]`."""
+        """What is known of the hosts' load; shapes `[size]`."""
         host_load = self._conditions.scenario.host_load
-        if host_load is None:
+        if self._sampler is None or host_load is None:
             return {}
-        loads = self._timeline.loads(self.step - 1)
-        counter = self.step * _STRIDE
-        random = np.random.Generator(np.random.Philox(key=self._readings_key, counter=counter))
-        readings = host_load.load_noise * random.standard_normal((self._size, 2)) + loads
-        readings += (host_load.idle_load, host_load.idle_memory)
-        np.clip(readings, 0.0, 1.0, out=readings)
+        idle = (host_load.idle_load, host_load.idle_memory)
+        readings = np.clip(self._sampler.latest + idle, 0.0, 1.0)
         return {"cpu_load": readings[:, 0], "memory_load": readings[:, 1]}
+
+
+def _sampler(conditions: Conditions) -> LoadSampler | None:
+    scenario = conditions.scenario
+    if scenario.host_load is None:
+        return None
+    period, noise = scenario.load_period_ms / 1000, scenario.host_load.load_noise
+    return LoadSampler(conditions.timeline(), scenario.size, period, noise, scenario.seed)
 
 
 def _last_plan(pieces: Sequence[Played]) -> Iterator[Played]:

@@ -45,6 +45,11 @@ class Communication:
         require_not_negative("latency_us", self.latency_us)
         require_fraction("gamma", self.gamma)
 
+    @property
+    def is_split(self) -> bool:
+        """Whether there is communication, and ranks know its parts and their first bucket."""
+        return self.gradient_megabytes > 0
+
     def seconds(self, size: int) -> tuple[float, float]:
         """Overlappable seconds T_o and the last bucket's seconds T_u among `size` ranks."""
         if self.gradient_megabytes == 0 or size == 1:

@@ -15,7 +15,7 @@ from hvd_dbs.simulator.oracle import Oracle
 from hvd_dbs.simulator.rank_curves import RankCurves, make_curves
 from hvd_dbs.simulator.scenario import Scenario
 from hvd_dbs.simulator.spells import Spells
-from hvd_dbs.simulator.timeline import Timeline
+from hvd_dbs.simulator.timeline import Segment, Timeline
 
 NEAR = 0.95
 """The part of the oracle's throughput at which a plan counts as there."""
@@ -66,9 +66,10 @@ class Conditions:
         return Timeline(self.spells, self.scenario.size, self.scenario.steps)
 
 
-def step_rule(scenario: Scenario, num_present: int) -> StepRule:
-    """What a step takes among this number of ranks."""
-    return StepRule(*scenario.communication.seconds(num_present))
+def step_rule(scenario: Scenario, segment: Segment) -> StepRule:
+    """What a step takes among the ranks that are present, on the network as it is."""
+    overlap, last = scenario.communication.seconds(int(segment.present.sum()))
+    return StepRule(segment.network * overlap, segment.network * last)
 
 
 def _ask(
@@ -81,7 +82,7 @@ def _ask(
     anchor, present, step = None, None, 0
     while step < scenario.steps:
         segment = timeline.segment(step)
-        rule = step_rule(scenario, int(segment.present.sum()))
+        rule = step_rule(scenario, segment)
         try:
             best = oracle.best(segment, rule)
         except ValueError as error:

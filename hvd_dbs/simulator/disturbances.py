@@ -10,7 +10,13 @@ import numpy as np
 
 from hvd_dbs.simulator.checks import require, require_at_least, require_fraction, require_positive
 from hvd_dbs.simulator.disturbance import Disturbance
-from hvd_dbs.simulator.slowdowns import Drift, Neighbour, RandomNeighbours, Thermal
+from hvd_dbs.simulator.slowdowns import (
+    Drift,
+    Neighbour,
+    RandomNeighbours,
+    SlowNetwork,
+    Thermal,
+)
 from hvd_dbs.simulator.spells import Spells
 
 
@@ -125,6 +131,7 @@ DISTURBANCES: Mapping[str, type[Disturbance]] = MappingProxyType(
         "random_neighbours": RandomNeighbours,
         "drift": Drift,
         "thermal": Thermal,
+        "slow_network": SlowNetwork,
         "pauses": Pauses,
         "false_alarms": FalseAlarms,
         "leave": Leave,

@@ -110,7 +110,8 @@ class Oracle:
         with np.errstate(divide="ignore", invalid="ignore"):
             samples = (limits - curves.fixed) / curves.per_sample
         fits = samples >= np.maximum(curves.saturation, self._low * self._unit)
-        units = np.where(fits, np.minimum(samples, self._high * self._unit) // self._unit, -1.0)
+        samples = np.where(fits, np.minimum(samples, self._high * self._unit), 0.0)
+        units = np.where(fits, samples // self._unit, -1.0)
         units[curves.row >= 0] = -1.0
         caps = units.astype(np.int64)
         for group in self._groups:

@@ -1,7 +1,8 @@
-"""How well time models foresee the next step where the hosts' load announces slowdowns."""
+"""How well time models foresee the step in which a plan holds, under processor contention."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -28,10 +29,10 @@ LEARNING_STEPS = 100
 
 
 class Predictor(Protocol):
-    """Foresees the seconds of the next step at the batch size given."""
+    """Foresees the seconds of the steps to come at the batch size given."""
 
-    def next_seconds(self, measurement: Measurement) -> NDArray[np.float64]:
-        """Takes in a step, returns the seconds of the next one, shape `[ranks]`."""
+    def foresee(self, measurement: Measurement) -> NDArray[np.float64]:
+        """Takes in a step, returns the seconds of those to come, shape `[ranks]`."""
         ...
 
 
@@ -41,8 +42,8 @@ class ModelPredictor:
     def __init__(self, model: TimeModel, num_ranks: int) -> None:
         self._model, self._state = model, model.init(num_ranks)
 
-    def next_seconds(self, measurement: Measurement) -> NDArray[np.float64]:
-        """Takes in a step, returns the seconds of the next one, shape `[ranks]`."""
+    def foresee(self, measurement: Measurement) -> NDArray[np.float64]:
+        """Takes in a step, returns the seconds of those to come, shape `[ranks]`."""
         with np.errstate(all="ignore"):
             self._state = self._model.update(self._state, measurement)
             curves = self._model.curves(self._model.record(self._state))
@@ -55,8 +56,8 @@ class AutoregressionPredictor:
     def __init__(self, num_ranks: int) -> None:
         self._model = Autoregression(num_ranks)
 
-    def next_seconds(self, measurement: Measurement) -> NDArray[np.float64]:
-        """Takes in a step, returns the seconds of the next one, shape `[ranks]`."""
+    def foresee(self, measurement: Measurement) -> NDArray[np.float64]:
+        """Takes in a step, returns the seconds of those to come, shape `[ranks]`."""
         self._model.observe(measurement.batch_sizes / measurement.busy_seconds)
         speeds = np.maximum(self._model.predict(), 1e-9)
         return np.asarray(measurement.batch_sizes / speeds, dtype=np.float64)
@@ -71,8 +72,8 @@ class PredictionError:
         predictor: Name of the predictor.
         root_mean_square: Over all steps and ranks that count.
         mean_absolute: Likewise.
-        at_changes: Root mean square over the steps at which a slowdown begins or ends;
-            None if there are none.
+        at_changes: Root mean square where a slowdown has begun or ended since it was foreseen;
+            None where none has.
     """
 
     scenario: str
@@ -93,7 +94,11 @@ def predictors(num_ranks: int) -> Mapping[str, Predictor]:
 
 
 def prediction_errors(scenario: Scenario) -> Sequence[PredictionError]:
-    """Plays a scenario with the even split, step by step, and lets all predictors foresee it."""
+    """Plays a scenario with the even split, step by step, and lets all predictors foresee it.
+
+    A plan that is decided after a step holds `steps_ahead` steps after the next one: it is as good
+    as what was foreseen of that step.
+    """
     conditions = Conditions.of(scenario)
     cluster, found = Cluster(conditions), predictors(scenario.size)
     shares = [1.0] * scenario.size
@@ -101,19 +106,21 @@ def prediction_errors(scenario: Scenario) -> Sequence[PredictionError]:
     batch_sizes = np.asarray(plan.batch_sizes)
     undisturbed = conditions.curves.seconds(batch_sizes)
     timeline = conditions.timeline()
-    foreseen: dict[str, NDArray[np.float64]] = {}
+    ahead = 1 + scenario.steps_ahead
+    # Of the last steps: what was foreseen after each, and what the state of the ranks was.
+    foreseen: deque[dict[str, NDArray[np.float64]]] = deque(maxlen=ahead)
+    factors: deque[NDArray[np.float64]] = deque(maxlen=ahead)
     errors: dict[str, list[NDArray[np.float64]]] = {name: [] for name in found}
     changed: list[NDArray[np.bool_]] = []
-    factor = np.ones(scenario.size)
     for step in range(scenario.steps):
         measurement = cluster.measure([cluster.play(batch_sizes, step + 1)])
         segment = timeline.segment(step)
         if step >= LEARNING_STEPS:
-            changed.append(~np.isclose(segment.factor, factor))
-            for name, seconds in foreseen.items():
+            changed.append(~np.isclose(segment.factor, factors[0]))
+            for name, seconds in foreseen[0].items():
                 errors[name].append(undisturbed / seconds - undisturbed / measurement.busy_seconds)
-        factor = segment.factor
-        foreseen = {name: model.next_seconds(measurement) for name, model in found.items()}
+        factors.append(segment.factor)
+        foreseen.append({name: model.foresee(measurement) for name, model in found.items()})
     where = np.stack(changed)
     return [_summary(scenario.name, name, np.stack(errors[name]), where) for name in found]
 
@@ -135,7 +142,11 @@ def _contention(name: str, **neighbours: float) -> Scenario:
     return Scenario(
         name=name,
         global_batch_size=32 * 64,
-        ranks=(AffineRanks(count=64, fixed_ms=2, per_sample_ms=3, spread=0.15),),
+        ranks=(
+            AffineRanks(
+                count=64, fixed_ms=2, per_sample_ms=neighbours.get("per_sample_ms", 3), spread=0.15
+            ),
+        ),
         steps=600,
         noise=Noise(jitter=0.05),
         disturbances=(
@@ -144,7 +155,7 @@ def _contention(name: str, **neighbours: float) -> Scenario:
                 mean_busy_steps=neighbours.get("busy", 25),
                 least_slowdown=neighbours.get("least", 1.3),
                 most_slowdown=neighbours.get("most", 2.5),
-                lead_steps=int(neighbours.get("lead", 1)),
+                lead_steps=int(neighbours.get("lead", 0)),
                 load_noise=neighbours.get("load_noise", 0.05),
             ),
             FalseAlarms(chance=neighbours.get("alarms", 0.003), mean_steps=8),
@@ -161,7 +172,8 @@ PREDICTION_CASES: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         "long": lambda: _contention("long visits", quiet=150, busy=100),
         "alarms": lambda: _contention("many false alarms", alarms=0.02),
         "loose": lambda: _contention("load says little", load_noise=0.3),
-        "late": lambda: _contention("readings a step late", lead=0),
+        "long_steps": lambda: _contention("steps of half a second", per_sample_ms=16),
+        "early": lambda: _contention("load a second early", lead=10),
         "jitter": lambda: replace(
             _contention("no neighbours", quiet=1e9), disturbances=(FalseAlarms(),)
         ),

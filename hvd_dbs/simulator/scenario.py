@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hvd_dbs.balancing import Bounds
-from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.simulator.checks import (
     require,
     require_at_least,
@@ -18,13 +17,10 @@ from hvd_dbs.simulator.checks import (
     require_positive,
 )
 from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.costs import Costs
 from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
 from hvd_dbs.simulator.rank_groups import MOST_RANKS, MeasuredRanks, RankGroup
-
-STEPS_AHEAD = 1 + LEAST
-"""What a running job does: a round takes a step, and the data pipeline has prepared more; as few as
-this, unless training has waited for data."""
 
 MOST_STEPS = 10**7
 """Steps of a scenario, at most: all of them are kept."""
@@ -71,8 +67,8 @@ class HostLoad:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """One case for the simulator.
+class Scenario(Costs):
+    """One case for the simulator, with what balancing costs in it.
 
     Attributes:
         name: What tables call it.
@@ -86,13 +82,6 @@ class Scenario:
         strategy: Preset to run where no other is asked for.
         ratios: Split of the strategy "static", by rank; None: in proportion to the speeds that
             the undisturbed ranks have with the even split.
-        steps_ahead: Steps that a decision within an epoch is ahead of its plan, since the data
-            pipeline has prepared them already. At the end of an epoch plans change at once.
-        decision_ms: Time that a decision at the end of an epoch costs all ranks, which wait for
-            it: an allgather, a broadcast, and what rank 0 computes in between.
-        background_ms: Time that a decision within an epoch costs all ranks. It is made beside the
-            steps; this is what beginning and ending it takes.
-        switch_ms: Time that a new batch size costs its rank once: a retrace, an autotune.
         seed: Of everything random, where no other is asked for.
         noise: Step-to-step noise.
         host_load: Readings of the hosts' load; None: the ranks do not know it.
@@ -111,10 +100,6 @@ class Scenario:
     multiple_of: int = 1
     strategy: str = "adaptive"
     ratios: tuple[float, ...] | None = None
-    steps_ahead: int = STEPS_AHEAD
-    decision_ms: float = 0.0
-    background_ms: float = 0.0
-    switch_ms: float = 0.0
     seed: int = 0
     noise: Noise = field(default_factory=Noise)
     host_load: HostLoad | None = field(default_factory=HostLoad)
@@ -123,6 +108,7 @@ class Scenario:
     measured: Mapping[tuple[str | None, str], MeasuredCurve] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("global_batch_size", "steps_per_epoch", "min_batch_size"):
             require_at_least(name, getattr(self, name), 1)
         require_count("steps", self.steps, MOST_STEPS)
@@ -130,10 +116,6 @@ class Scenario:
         if self.max_batch_size is not None:
             require_at_least("max_batch_size", self.max_batch_size, 1)
         require_at_least("seed", self.seed, 0)
-        require_at_least("steps_ahead", self.steps_ahead, 0)
-        require_not_negative("decision_ms", self.decision_ms)
-        require_not_negative("background_ms", self.background_ms)
-        require_not_negative("switch_ms", self.switch_ms)
         require("ranks", self.ranks, len(self.ranks) > 0, "at least one group of ranks")
         require_count("count of all ranks", self.size, MOST_RANKS)
         if self.ratios is not None:

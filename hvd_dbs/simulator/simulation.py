@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
+from hvd_dbs.balancing import Controller, Measurement, Plan, Strategy, strategies
+from hvd_dbs.balancing.measurement import typical_seconds
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
 from hvd_dbs.simulator.cluster import Cluster, Played
 from hvd_dbs.simulator.conditions import Conditions
+from hvd_dbs.simulator.costs import chance_at
 from hvd_dbs.simulator.watch import Watch
 
 MOST_VALUES = 2_000_000
@@ -147,7 +149,7 @@ class _Driver:
                 balancing_seconds = 0.0
                 if stop == round_end and stop < resize:
                     round_end, watch_start = self._decide(pieces, stop)
-                    balancing_seconds = self._decision_seconds
+                    balancing_seconds = self._balancing_seconds(stop)
                     pieces = []
                 elif stop >= watch_start and not self._watch.has_news:
                     self._watch.look(pieces)
@@ -179,11 +181,13 @@ class _Driver:
         return self._conditions.scenario.after_measured(step, wanted)
 
     @property
-    def _decision_seconds(self) -> float:
-        """What a decision costs all ranks."""
+    def _is_waited_for(self) -> bool:
+        return self._strategy.every == "epoch"
+
+    def _balancing_seconds(self, step: int) -> float:
+        """What the decision after this step costs all ranks."""
         scenario = self._conditions.scenario
-        waits = self._strategy.every == "epoch"
-        return (scenario.decision_ms if waits else scenario.background_ms) / 1000
+        return scenario.seconds(self._is_waited_for, chance_at(scenario.seed, step))
 
     @property
     def _leaves_cadence(self) -> bool:
@@ -211,7 +215,7 @@ class _Driver:
         self._controller = Controller(
             strategy, scenario.global_batch_size, bounds, num_rows=len(present)
         )
-        self._controller.decision_seconds = self._decision_seconds
+        self._controller.decision_seconds = scenario.usual_seconds(self._is_waited_for)
         if step > 0 and strategy.every is not None:
             stayed = before > 0
             mean = float(before[stayed].mean()) if np.any(stayed) else 1.0
@@ -225,6 +229,7 @@ class _Driver:
         scenario = self._conditions.scenario
         unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
         measurement = self._cluster.measure(pieces, unmeasured)
+        self._controller.note_communication(_communication_seconds(pieces, measurement))
         had_news = self._watch.has_news
         if self._leaves_cadence:
             measurement = self._watch.end_round(pieces, measurement, self._present)
@@ -255,3 +260,11 @@ class _Driver:
             change = self._planned.pop(0)
             self._batch_sizes = change.batch_sizes
             self._changes.append(change)
+
+
+def _communication_seconds(pieces: Sequence[Played], measurement: Measurement) -> float:
+    """What a step took beyond the longest busy time, as a job finds it out: noise included."""
+    last = pieces[-1]
+    same = [piece for piece in pieces if np.array_equal(piece.batch_sizes, last.batch_sizes)]
+    step = typical_seconds(np.concatenate([piece.clock_seconds for piece in same]))
+    return step - float(np.max(measurement.busy_seconds))

@@ -33,9 +33,7 @@ class Neighbour(Disturbance):
         extra_ms: Milliseconds added to each step.
         load: Processor use that the host shows, 0 to 1; None: `1 - 1 / slowdown`.
         memory: Memory use that the host shows in addition, 0 to 1.
-        lead_steps: Steps by which the load rises before the slowdown. A reading is taken before
-            the coming step begins, so 1 is what is there at that moment: then the load also
-            falls before the first step that is fast again. 0: readings are a step late.
+        lead_steps: Steps by which the load rises before the slowdown.
     """
 
     from_step: int = 0
@@ -44,7 +42,7 @@ class Neighbour(Disturbance):
     extra_ms: float = 0.0
     load: float | None = None
     memory: float = 0.2
-    lead_steps: int = 1
+    lead_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +70,6 @@ class Neighbour(Disturbance):
             load=load_of(self.slowdown) if self.load is None else self.load,
             memory=self.memory,
             load_start=max(0, self.from_step - self.lead_steps),
-            load_stop=to_step - min(1, self.lead_steps),
         )
 
 
@@ -87,9 +84,7 @@ class RandomNeighbours(Disturbance):
         most_slowdown: to this.
         load_noise: Standard deviation of a neighbour's load around `1 - 1 / slowdown`.
         memory: Memory use that the host shows in addition, 0 to 1.
-        lead_steps: Steps by which the load rises before the slowdown. A reading is taken before
-            the coming step begins, so 1 is what is there at that moment: then the load also
-            falls before the first step that is fast again. 0: readings are a step late.
+        lead_steps: Steps by which the load rises before the slowdown.
     """
 
     mean_quiet_steps: float = 150.0
@@ -98,7 +93,7 @@ class RandomNeighbours(Disturbance):
     most_slowdown: float = 3.0
     load_noise: float = 0.05
     memory: float = 0.2
-    lead_steps: int = 1
+    lead_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +127,6 @@ class RandomNeighbours(Disturbance):
             load=load.ravel(),
             memory=self.memory,
             load_start=np.maximum(start.ravel() - self.lead_steps, 0),
-            load_stop=stop.ravel() - min(1, self.lead_steps),
         )
 
 
@@ -207,6 +201,83 @@ class Thermal(Disturbance):
             np.tile(starts, len(ranks)),
             num_steps if self.to_step is None else self.to_step,
             log_factor=math.log(self.slowdown) / self.levels,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowNetwork(Disturbance):
+    """A link that is slow for a time: all communication is, since the ranks' ring goes through it.
+
+    No plan makes it shorter; what may change is how much of it is hidden.
+
+    Attributes:
+        from_step: First step with it.
+        to_step: First step without it; None: it stays.
+        slowdown: Factor on the time of all communication, at least 1.
+    """
+
+    from_step: int = 0
+    to_step: int | None = None
+    slowdown: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("from_step", self.from_step, 0)
+        if self.to_step is not None:
+            fits = self.to_step > self.from_step
+            require("to_step", self.to_step, fits, f"a step after from_step={self.from_step}")
+        require("slowdown", self.slowdown, 1 <= self.slowdown < math.inf, "a number from 1 on")
+
+    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
+        """A spell on each rank whose link it is."""
+        to_step = num_steps if self.to_step is None else self.to_step
+        factor = math.log(self.slowdown)
+        return Spells.of(self.on(size), self.from_step, to_step, network_log_factor=factor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochFaults(Disturbance):
+    """A worker that has no fault gets one at the beginning of an epoch, for some epochs.
+
+    Attributes:
+        steps_per_epoch: Steps of an epoch.
+        least_ms: Milliseconds that each step takes longer are drawn evenly from this
+        most_ms: to this.
+        chance: Chance of each worker in each epoch.
+        least_epochs: Fewest epochs that it lasts.
+        most_epochs: Most of them.
+    """
+
+    steps_per_epoch: int
+    least_ms: float
+    most_ms: float
+    chance: float = 0.1
+    least_epochs: int = 4
+    most_epochs: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("steps_per_epoch", self.steps_per_epoch, 1)
+        require_positive("least_ms", self.least_ms)
+        expected = f"at least least_ms={self.least_ms}"
+        require("most_ms", self.most_ms, self.most_ms >= self.least_ms, expected)
+        require_fraction("chance", self.chance)
+        require_positive("chance", self.chance)
+        require_at_least("least_epochs", self.least_epochs, 1)
+        require_at_least("most_epochs", self.most_epochs, self.least_epochs)
+
+    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
+        """Faults on each rank, with epochs without one between them."""
+        ranks = self.on(size)
+        shape = (len(ranks), 2 + num_steps // (self.steps_per_epoch * self.least_epochs))
+        quiet = random.geometric(self.chance, shape)
+        faulty = random.integers(self.least_epochs, self.most_epochs, shape, endpoint=True)
+        stop = self.steps_per_epoch * np.cumsum(quiet + faulty, axis=1)
+        return Spells.of(
+            np.broadcast_to(ranks[:, np.newaxis], shape).ravel(),
+            (stop - self.steps_per_epoch * faulty).ravel(),
+            stop.ravel(),
+            extra_seconds=random.uniform(self.least_ms, self.most_ms, shape).ravel() / 1000,
         )
 
 

@@ -20,14 +20,16 @@ class Spells:
         rank: Whom it concerns.
         start: First step.
         stop: First step after it.
-        load_start: First step at whose end the host shows its load.
-        load_stop: First step at whose end it does not show it any more.
+        load_start: First step during which the host shows its load.
+        load_stop: First step during which it does not show it any more.
         log_factor: Logarithm of the factor on the step time.
         extra_seconds: Added to each step.
         pause_seconds: Added to each step, but nothing that a plan could make up for.
         load: Processor use that the host shows in addition.
         memory: Memory use that the host shows in addition.
         absent: 1 where the rank is not part of the job.
+        network_log_factor: Logarithm of the factor on the communication of all ranks, which is
+            that of the slowest link.
     """
 
     rank: NDArray[np.int64]
@@ -41,6 +43,7 @@ class Spells:
     load: NDArray[np.float64]
     memory: NDArray[np.float64]
     absent: NDArray[np.float64]
+    network_log_factor: NDArray[np.float64]
 
     @classmethod
     def of(cls, rank: NDArray[np.int64], start: Column, stop: Column, **given: Column) -> Spells:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.costs import Costs
 from hvd_dbs.simulator.disturbances import FalseAlarms, Join, Leave, Pauses
+from hvd_dbs.simulator.published import PUBLISHED
 from hvd_dbs.simulator.rank_groups import AffineRanks, RankGroup, SaturatingRanks, SawtoothRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise, Scenario
-from hvd_dbs.simulator.slowdowns import Drift, Neighbour, RandomNeighbours, Thermal
+from hvd_dbs.simulator.slowdowns import Drift, EpochFaults, Neighbour, RandomNeighbours, Thermal
 
 SAMPLES_PER_RANK = 32
 """Mean local batch size of all suite scenarios."""
@@ -25,15 +28,12 @@ STEPS, STEPS_PER_EPOCH = 2000, 20
 of it, as in a real job."""
 
 
-# Waited for: two small collectives, and what rank 0 takes for the cheapest solver
-# (benchmarks/simulator.py).
-DECISION_MS, DECISION_MS_PER_RANK = 0.5, 0.0004
+DECISION_MS_PER_RANK = 0.0004
+"""Added to a decision that is waited for: what rank 0 takes for the cheapest solver, in
+milliseconds a rank (benchmarks/simulator.py)."""
 
-# Made beside the steps: what the main thread of a rank has to do for it (benchmarks/round.py).
-BACKGROUND_MS = 0.1
-
-# Of a step of 20 ms, as kernels take on CPUs to tune themselves for a new batch size.
-FIRST_STEP_MS = 1.0
+BACKGROUND_MS, FIRST_STEP_MS = Costs.background_ms, Costs.switch_ms
+"""What every scenario has, in milliseconds."""
 
 
 def static_speeds(size: int) -> Scenario:
@@ -195,6 +195,22 @@ def dbs_paper(size: int) -> Scenario:
     return _scenario("added delays", size, ranks=_mixed(size), disturbances=tuple(spells))
 
 
+def dbs_faults(size: int) -> Scenario:
+    """DBS's own fault generator on the ranks of `static`; no load announces or shows a fault.
+
+    Ye et al., 2020 (arXiv 2007.11831): with chance 0.1 for each worker and epoch, it loses 5 to 10
+    seconds an epoch for the next 4 to 20 epochs. An epoch has 0.4 s here, of which it loses a half.
+    """
+    faults = EpochFaults(steps_per_epoch=STEPS_PER_EPOCH, least_ms=5, most_ms=10)
+    ranks = _mixed(size)
+    return _scenario("faults of DBS", size, ranks=ranks, host_load=None, disturbances=(faults,))
+
+
+def _published(make: Callable[[int], Scenario]) -> Callable[[int], Scenario]:
+    """The class with the length, the epochs and the costs of the suite's."""
+    return lambda size: replace(make(size), **_common(size))
+
+
 SCENARIO_CLASSES: Mapping[str, Callable[[int], Scenario]] = MappingProxyType(
     {
         "static": static_speeds,
@@ -208,6 +224,8 @@ SCENARIO_CLASSES: Mapping[str, Callable[[int], Scenario]] = MappingProxyType(
         "jitter": jitter_only,
         "contention": cpu_contention,
         "delays": dbs_paper,
+        "faults": dbs_faults,
+        **{name: _published(make) for name, make in PUBLISHED.items()},
     }
 )
 """Scenarios by class; each takes the number of ranks, from 4 on."""
@@ -215,17 +233,18 @@ SCENARIO_CLASSES: Mapping[str, Callable[[int], Scenario]] = MappingProxyType(
 
 def _scenario(name: str, size: int, **given: Any) -> Scenario:
     given.setdefault("ranks", (AffineRanks(count=size, fixed_ms=4, per_sample_ms=0.5),))
-    return Scenario(
-        name=name,
-        global_batch_size=SAMPLES_PER_RANK * size,
-        steps=STEPS,
-        steps_per_epoch=STEPS_PER_EPOCH,
-        decision_ms=DECISION_MS + DECISION_MS_PER_RANK * size,
-        background_ms=BACKGROUND_MS,
-        switch_ms=FIRST_STEP_MS,
-        seed=1,
-        **given,
-    )
+    total = SAMPLES_PER_RANK * size
+    return Scenario(name=name, global_batch_size=total, seed=1, **_common(size), **given)
+
+
+def _common(size: int) -> dict[str, Any]:
+    solver_ms = DECISION_MS_PER_RANK * size
+    return {
+        "steps": STEPS,
+        "steps_per_epoch": STEPS_PER_EPOCH,
+        "decision_ms": Costs.decision_ms + solver_ms,
+        "decision_p90_ms": Costs.decision_p90_ms + solver_ms,
+    }
 
 
 def _mixed(size: int) -> tuple[RankGroup, ...]:

@@ -64,6 +64,7 @@ class Segment:
         factor: Factor on the step time by rank, shape `[size]`.
         extra: Seconds added to the step by rank, shape `[size]`.
         present: Which ranks are part of the job, shape `[size]`.
+        network: Factor on the time of all communication.
     """
 
     start: int
@@ -71,6 +72,7 @@ class Segment:
     factor: NDArray[np.float64]
     extra: NDArray[np.float64]
     present: NDArray[np.bool_]
+    network: float = 1.0
 
 
 class Timeline:
@@ -86,7 +88,10 @@ class Timeline:
 
     def __init__(self, spells: Spells, size: int, num_steps: int) -> None:
         self._num_steps = num_steps
-        amounts = np.stack([spells.log_factor, spells.extra_seconds, spells.absent], axis=1)
+        amounts = np.stack(
+            [spells.log_factor, spells.extra_seconds, spells.absent, spells.network_log_factor],
+            axis=1,
+        )
         self._times = Track(spells.rank, spells.start, spells.stop, amounts, size)
         loads = np.stack([spells.load, spells.memory], axis=1)
         self._loads = Track(spells.rank, spells.load_start, spells.load_stop, loads, size)
@@ -99,7 +104,7 @@ class Timeline:
         borders = np.unique(np.concatenate([spells.start[away], spells.stop[away]]))
         self.resizes = borders[(borders > 0) & (borders < num_steps)]
         self._factor, self._present = np.ones(size), np.ones(size, dtype=bool)
-        self._extra = np.zeros(size)
+        self._extra, self._network = np.zeros(size), 1.0
 
     def segment(self, start: int) -> Segment:
         """The segment from `start` on, which must not be before an earlier call's."""
@@ -110,11 +115,12 @@ class Timeline:
             self._factor[changed] = np.exp(sums[changed, 0])
             self._extra = np.maximum(sums[:, 1], 0.0)
             self._present = sums[:, 2] < 0.5
+            self._network = float(np.exp(sums[self._present, 3].max(initial=0.0)))
         stop = min(self._times.next_change, self._num_steps)
-        return Segment(start, stop, self._factor, self._extra, self._present)
+        return Segment(start, stop, self._factor, self._extra, self._present, self._network)
 
     def loads(self, step: int) -> NDArray[np.float64]:
-        """Processor and memory use by rank at the end of a step, shape `[size, 2]`."""
+        """Processor and memory use by rank during a step, shape `[size, 2]`."""
         self._loads.advance(step)
         return self._loads.sums
 

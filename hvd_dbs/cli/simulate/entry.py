@@ -9,6 +9,7 @@ import click
 from hvd_dbs.cli.input_error import InputError, input_errors
 from hvd_dbs.cli.simulate.curves import run as run_curves
 from hvd_dbs.cli.simulate.prediction import run as run_prediction
+from hvd_dbs.cli.simulate.replay import run as run_replay
 from hvd_dbs.cli.simulate.request import Request
 from hvd_dbs.cli.simulate.scenario import run as run_scenario
 from hvd_dbs.cli.simulate.suite import run as run_suite
@@ -21,7 +22,8 @@ _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command("simulate")
 @click.argument("scenario", type=_FILE, required=False)
 @click.option("--suite", is_flag=True, help="All scenario classes and presets, in one table.")
-@click.option("--prediction", is_flag=True, help="Forecasts of the next step under contention.")
+@click.option("--prediction", is_flag=True, help="Forecasts of a plan's first step.")
+@click.option("--replay", type=_FILE, help="Journal of a job, to be run with other strategies.")
 @click.option("--curves", type=_FILE, help="Measured curves: device,batch_size,milliseconds.")
 @click.option(
     "--strategy", "names", multiple=True, help='Preset; may be repeated; "all": each of them.'
@@ -48,17 +50,27 @@ def command(suite: bool, prediction: bool, **given: object) -> None:
 
     SCENARIO is a TOML file (docs/simulator.md). Without one, --curves FILE makes a cluster of
     the file's devices, and --suite runs the built-in scenarios; --suite --curves FILE runs
-    every combination of the file's devices.
+    every combination of the file's devices. --replay JOURNAL makes a cluster of what a job's
+    journal says (docs/journal.md) and tells what other strategies would have made of it.
 
     Exit codes: 0; 2 for wrong input; 1 if standard output cannot be written.
     """
     with input_errors():
         request = Request.of(**given)
-        if suite + prediction + (request.scenario is not None) > 1:
-            raise InputError("SCENARIO, --suite and --prediction exclude each other. Give one.")
-        if request.picture_path is not None and (suite or prediction):
+        given_kinds = (request.scenario is not None) + (request.replay is not None)
+        if suite + prediction + given_kinds > 1:
             raise InputError(
-                "--picture draws the runs of a scenario. Leave out --suite and --prediction."
+                "SCENARIO, --suite, --prediction and --replay exclude each other. Give one."
+            )
+        if request.picture_path is not None and (suite or prediction or request.replay):
+            raise InputError(
+                "--picture draws the runs of a scenario. "
+                "Leave out --suite, --prediction and --replay."
+            )
+        if request.replay is not None and (request.curves or request.global_batch_size):
+            raise InputError(
+                "--replay takes curves and global batch size from the journal. Leave out --curves "
+                "and --global-batch-size."
             )
         if (request.sizes or request.classes) and not (suite and request.curves is None):
             raise InputError("--ranks and --classes choose scenarios of --suite.")
@@ -68,8 +80,12 @@ def command(suite: bool, prediction: bool, **given: object) -> None:
             text = run_suite(request)
         elif prediction:
             text = run_prediction(request)
+        elif request.replay is not None:
+            text = run_replay(request, request.replay)
         elif request.scenario is not None or request.curves is not None:
             text = run_scenario(request)
         else:
-            raise InputError("nothing to simulate. Give a SCENARIO, --curves FILE or --suite.")
+            raise InputError(
+                "nothing to simulate. Give a SCENARIO, --curves FILE, --replay JOURNAL or --suite."
+            )
     say(text)

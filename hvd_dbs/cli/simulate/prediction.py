@@ -1,4 +1,4 @@
-"""One-step forecasts under processor contention."""
+"""Forecasts of the step in which a plan holds, under processor contention."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def run(request: Request) -> str:
         rows.append((case, *cells))
     header = ("contention", *names, *(f"{name} @change" for name in names))
     title = (
-        "Error of the speed foreseen for the next step, root mean square, in parts of the rank's "
-        "undisturbed speed\n(* the least; @change: in steps in which a slowdown begins or ends)"
+        "Error of the speed foreseen for the first step of the plan that is decided then, root "
+        "mean square,\nin parts of the rank's undisturbed speed "
+        "(* the least; @change: a slowdown has begun or ended meanwhile)"
     )
     return "\n".join([title, "", table(header, rows)])

@@ -19,6 +19,7 @@ class Request:
 
     Attributes:
         scenario: Scenario file.
+        replay: Journal of a job.
         curves: File of measured curves.
         names: Presets.
         every: Cadence instead of the presets' own.
@@ -33,6 +34,7 @@ class Request:
     """
 
     scenario: Path | None
+    replay: Path | None
     curves: Path | None
     names: tuple[str, ...]
     every: str | int | None

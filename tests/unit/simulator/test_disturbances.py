@@ -5,10 +5,19 @@ import pytest
 
 from hvd_dbs.simulator import Conditions, Scenario
 from hvd_dbs.simulator.cluster import Cluster
+from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.costs import FREE
 from hvd_dbs.simulator.disturbances import DISTURBANCES, FalseAlarms, Join, Leave, Pauses
 from hvd_dbs.simulator.rank_groups import AffineRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise
-from hvd_dbs.simulator.slowdowns import Drift, Neighbour, RandomNeighbours, Thermal
+from hvd_dbs.simulator.slowdowns import (
+    Drift,
+    EpochFaults,
+    Neighbour,
+    RandomNeighbours,
+    SlowNetwork,
+    Thermal,
+)
 
 STEPS = 100
 
@@ -23,6 +32,7 @@ def seen(*disturbances, size=3, steps=STEPS):
         noise=Noise(jitter=0.0),
         host_load=HostLoad(idle_load=0.0, idle_memory=0.0, load_noise=0.0),
         disturbances=disturbances,
+        **vars(FREE),
     )
     conditions = Conditions.of(scenario)
     cluster = Cluster(conditions)
@@ -45,7 +55,7 @@ def test_neighbour_slows_and_announces_itself():
     assert busy[:, 1] == pytest.approx(expected)
     assert np.all(busy[:, [0, 2]] == pytest.approx(1.0))
     load = np.zeros(STEPS)
-    load[17:29] = 0.5  # The reading after step 29 is that before step 30, which is fast.
+    load[17:30] = 0.5
     assert cpu[:, 1] == pytest.approx(load)
     assert memory[:, 1] == pytest.approx(0.4 * load)
     assert np.all(cpu[:, [0, 2]] == 0)
@@ -75,7 +85,8 @@ def test_random_neighbours_come_and_go():
     assert 0.15 < slow.mean() < 0.35
     assert np.all((busy[slow] >= 1.5 - 1e-9) & (busy[slow] <= 2.5 + 1e-9))
     begins = slow[1:] & ~slow[:-1]
-    assert np.all(cpu[:-1][begins] > 0.1)  # The load was there a step before.
+    assert np.all(cpu[1:][begins] > 0.1)
+    assert np.all(cpu[:-1][begins] == 0.0)  # Nothing announces it.
 
 
 def test_drift_ends_at_its_factor_and_stays():
@@ -137,6 +148,35 @@ def test_one_more_disturbance_leaves_the_others_as_they_are():
     assert np.array_equal(first, second)
 
 
+def test_load_is_known_when_it_has_been_sampled():
+    """Steps of 10 ms; a sample is the mean of the 50 ms before it, and known until the next."""
+    case = Scenario(
+        name="test",
+        global_batch_size=2000,
+        ranks=(AffineRanks(count=200, per_sample_ms=1.0),),
+        steps=40,
+        noise=Noise(jitter=0.0),
+        host_load=HostLoad(idle_load=0.0, idle_memory=0.0, load_noise=0.0),
+        disturbances=(Neighbour(from_step=20, load=0.5),),
+        load_period_ms=50,
+    )
+    cluster = Cluster(Conditions.of(case))
+    cpu = np.stack(
+        [
+            cluster.measure([cluster.play(np.full(200, 10), step + 1)]).cpu_load
+            for step in range(case.steps)
+        ]
+    )
+    first = np.isfinite(cpu).argmax(axis=0)
+    assert set(first) == {0, 1, 2, 3, 4}  # Not all began at the same time.
+    assert np.all(cpu[15:20] == 0.0)
+    shows = (cpu > 0).argmax(axis=0) - 20
+    assert set(shows) == {0, 1, 2, 3, 4}
+    assert np.all(np.diff(cpu[20:], axis=0) >= -1e-9) and np.all(cpu[30:] == pytest.approx(0.5))
+    half = (cpu[20:30] > 0.01) & (cpu[20:30] < 0.49)
+    assert half.any(axis=0).mean() > 0.9  # Of a mean of before and after.
+
+
 def test_unknown_load_stays_unknown():
     case = Scenario(
         name="test",
@@ -170,3 +210,33 @@ def test_unknown_load_stays_unknown():
 def test_impossible_disturbances_are_refused(kind, given, message):
     with pytest.raises(ValueError, match=message):
         DISTURBANCES[kind](**given)
+
+
+def test_a_slow_link_is_slow_for_all_and_for_a_time():
+    case = Scenario(
+        name="test",
+        global_batch_size=30,
+        ranks=(AffineRanks(count=3, per_sample_ms=1.0),),
+        steps=30,
+        noise=Noise(jitter=0.0),
+        communication=Communication(gradient_megabytes=10),
+        disturbances=(SlowNetwork(ranks=(1,), from_step=10, to_step=20, slowdown=4.0),),
+    )
+    conditions = Conditions.of(case)
+    seconds = Cluster(conditions).play(np.full(3, 10), 30).clock_seconds
+    communication = seconds - 0.010
+    assert communication[10:20] == pytest.approx(4 * communication[0])
+    assert communication[20:] == pytest.approx(communication[:10])
+    assert conditions.oracle_seconds == pytest.approx(seconds)  # Nothing can be made of it.
+
+
+def test_faults_of_epochs_begin_and_end_with_epochs():
+    faults = EpochFaults(steps_per_epoch=5, least_ms=5, most_ms=10, chance=0.1)
+    busy, *_ = seen(faults, size=80, steps=2000)
+    epochs = (busy > 1.2).reshape(400, 5, 80)
+    assert np.all(epochs.all(axis=1) == epochs.any(axis=1))
+    faulty = epochs[:, 0]
+    # 12 epochs of 9 + 12 in the mean: the one in which it begins would else be the first.
+    assert faulty.mean() == pytest.approx(12 / 21, abs=0.03)
+    begins = ~faulty[:-1] & faulty[1:]
+    assert begins.sum() / (~faulty[:-1]).sum() == pytest.approx(0.1, abs=0.02)

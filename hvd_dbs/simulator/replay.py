@@ -1,0 +1,290 @@
+"""A scenario from what a job's journal says: what would other strategies have made of it?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.curve_fit import FittedCurve, fit_curve
+from hvd_dbs.simulator.disturbance import Disturbance
+from hvd_dbs.simulator.measured_curves import MeasuredCurve
+from hvd_dbs.simulator.rank_groups import MeasuredRanks
+from hvd_dbs.simulator.scenario import HostLoad, Noise, Scenario
+from hvd_dbs.simulator.spells import Spells
+
+_SURE = 2.0
+"""Standard deviations of a round's mean from which its pace is another one, not noise."""
+
+_LEAST_PACE = 0.02
+"""Nor is a pace that differs by less another one."""
+
+_LEAST_PAIRS = 4
+"""Rounds of the same rank, one after the other, that noise is known from."""
+
+_LEAST_JITTER = 0.002
+"""Less is none."""
+
+_EXPLAINED = 0.005
+"""Noise may explain more than there is by this part of a step."""
+
+_DRAWS = 400
+"""Steps drawn to find the mean of the busiest rank's time among noisy ones."""
+
+_REACH = 8
+"""Curves go on to so many times the largest batch size that a rank had."""
+
+
+@dataclass(frozen=True)
+class JobRounds:
+    """The rounds of a job, first to last. NaN: unknown.
+
+    Attributes:
+        name: What tables call the job.
+        strategy: What it ran.
+        global_batch_size: Samples of all ranks in a step.
+        epochs: Epoch in which each round ended, shape `[rounds]`.
+        steps: Steps of that epoch that were over then, likewise.
+        batch_sizes: Local batch sizes that were measured, shape `[rounds, size]`.
+        busy_seconds: A rank's own work in a step, likewise.
+        cpu_load: Use of a rank's processors by others, likewise.
+        step_seconds: A whole step, shape `[rounds]`.
+        first_bucket_seconds: A rank's work until its first bucket was ready, `[rounds, size]`.
+        overlap_seconds: Communication of all buckets but the last, shape `[rounds]`.
+        last_bucket_seconds: That of the last one, likewise.
+    """
+
+    name: str
+    strategy: str
+    global_batch_size: int
+    epochs: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    batch_sizes: NDArray[np.float64]
+    busy_seconds: NDArray[np.float64]
+    cpu_load: NDArray[np.float64]
+    step_seconds: NDArray[np.float64]
+    first_bucket_seconds: NDArray[np.float64]
+    overlap_seconds: NDArray[np.float64]
+    last_bucket_seconds: NDArray[np.float64]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The latest step of an epoch at which a round has ended."""
+        return max(1, int(self.steps.max()))
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Steps of the job that were over at the end of each round, shape `[rounds]`.
+
+        Epochs are counted anew by each `fit`, whose last steps may be in no round.
+        """
+        before = np.stack([self.epochs[:-1], self.steps[:-1]])
+        here = np.stack([self.epochs[1:], self.steps[1:]])
+        went_on = (here[0] > before[0]) | ((here[0] == before[0]) & (here[1] > before[1]))
+        since = np.where(went_on, here - before, here)
+        lengths = np.maximum(since[0] * self.steps_per_epoch + since[1], 1)
+        return np.cumsum(np.concatenate([np.maximum(self.steps[:1], 1), lengths]))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Steps of each round, shape `[rounds]`."""
+        return np.diff(self.ends, prepend=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCommunication(Communication):
+    """What a step was measured to take beyond the ranks' own work.
+
+    Attributes:
+        overlap_ms: Of all buckets but the last, which can go on during the backward pass.
+        last_ms: Of the last one, and what else follows.
+        parts_are_known: Whether the ranks of the job knew the two apart.
+    """
+
+    overlap_ms: float = 0.0
+    last_ms: float = 0.0
+    parts_are_known: bool = False
+
+    @property
+    def is_split(self) -> bool:
+        """Whether ranks know its parts and their first bucket."""
+        return self.parts_are_known
+
+    def seconds(self, size: int) -> tuple[float, float]:
+        """What was measured, among however many ranks."""
+        return self.overlap_ms / 1000, self.last_ms / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceByRound(Disturbance):
+    """How much longer each rank took in each round than its curve says, and its host's load.
+
+    Attributes:
+        ends: First step after each round, shape `[rounds]`.
+        factors: On the step time, shape `[rounds, size]`.
+        loads: Processor use by others, 0 to 1, likewise.
+    """
+
+    ends: NDArray[np.int64]
+    factors: NDArray[np.float64]
+    loads: NDArray[np.float64]
+
+    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
+        """A spell for each rank and round."""
+        rounds, ranks = np.divmod(np.arange(self.factors.size), size)
+        starts = np.concatenate([[0], self.ends[:-1]])
+        return Spells.of(
+            ranks,
+            starts[rounds],
+            self.ends[rounds],
+            log_factor=np.log(self.factors.ravel()),
+            load=self.loads.ravel(),
+        )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The scenario of a job.
+
+    Attributes:
+        rounds: What it is made from.
+        scenario: To be run with any strategy.
+        factors: Pace of each rank by round, 1 where it is usual, shape `[rounds, size]`.
+        low: Least batch size that each rank had, shape `[size]`.
+        high: Largest one, shape `[size]`.
+    """
+
+    rounds: JobRounds
+    scenario: Scenario
+    factors: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def beyond(self, batch_sizes: NDArray[np.int64]) -> tuple[int, float]:
+        """The rank that a plan takes farthest from what was measured, and how far: 2 is twice."""
+        ratios = np.maximum(batch_sizes / self.high, self.low / np.maximum(batch_sizes, 1))
+        rank = int(np.argmax(ratios))
+        return rank, max(float(ratios[rank]), 1.0)
+
+
+def replay_of(rounds: JobRounds, **given: Any) -> Replay:
+    """Finds curves, paces, noise and communication in the rounds of a job.
+
+    Args:
+        rounds: What its journal says.
+        given: Fields of the scenario that are to be others than the default.
+
+    Raises:
+        ValueError: If a rank has no round with a usable time.
+    """
+    usable = (rounds.batch_sizes > 0) & (rounds.busy_seconds > 0)
+    silent = np.flatnonzero(~usable.any(axis=0))
+    if silent.size:
+        raise ValueError(
+            f"rank {int(silent[0])} has no usable busy_seconds in any of the {len(usable)} rounds; "
+            f"expected one at least. Let the job run for longer."
+        )
+    steps, seconds = rounds.lengths.astype(np.float64), rounds.busy_seconds
+    size = usable.shape[1]
+    curves = [
+        fit_curve(rounds.batch_sizes[known, rank], seconds[known, rank], steps[known])
+        for rank, known in enumerate(usable.T)
+    ]
+    expected = np.stack(
+        [curve.at(rounds.batch_sizes[:, rank]) for rank, curve in enumerate(curves)], axis=1
+    )
+    paces = np.where(usable, seconds / np.where(usable, expected, 1.0), 1.0)
+    jitter, first, communication = _communication(rounds, usable, _jitter(paces, usable, steps))
+    blurred = np.maximum(_SURE * jitter / np.sqrt(steps), _LEAST_PACE)[:, np.newaxis]
+    factors = np.where(np.abs(np.log(paces)) < blurred, 1.0, paces)
+    had = np.where(usable, rounds.batch_sizes, np.nan)
+    loads = np.clip(np.nan_to_num(rounds.cpu_load), 0.0, 1.0)
+    scenario = Scenario(
+        **{
+            "name": rounds.name,
+            "global_batch_size": rounds.global_batch_size,
+            "ranks": tuple(
+                MeasuredRanks(device=str(rank), forward_fraction=first[rank])
+                for rank in range(size)
+            ),
+            "steps": int(rounds.ends[-1]),
+            "steps_per_epoch": rounds.steps_per_epoch,
+            "noise": Noise(jitter=jitter),
+            "host_load": _host_load(rounds),
+            "communication": communication,
+            "disturbances": (PaceByRound(ends=rounds.ends, factors=factors, loads=loads),),
+            "measured": {
+                (None, str(rank)): _table(curve, rounds.global_batch_size)
+                for rank, curve in enumerate(curves)
+            },
+            **given,
+        }
+    )
+    return Replay(rounds, scenario, factors, np.nanmin(had, axis=0), np.nanmax(had, axis=0))
+
+
+def _table(curve: FittedCurve, global_batch_size: int) -> MeasuredCurve:
+    most = min(global_batch_size, _REACH * math.ceil(curve.visited[-1]))
+    return MeasuredCurve(1, curve.at(np.arange(1.0, most + 1)))
+
+
+def _host_load(rounds: JobRounds) -> HostLoad | None:
+    """The job's loads are known by round, noise and idle load included."""
+    return HostLoad(idle_load=0, load_noise=0) if np.isfinite(rounds.cpu_load).any() else None
+
+
+def _jitter(
+    paces: NDArray[np.float64], usable: NDArray[np.bool_], steps: NDArray[np.float64]
+) -> float:
+    """Deviation of a single step: of rounds one after the other, which differ by their noise."""
+    both = usable[1:] & usable[:-1]
+    scale = np.sqrt(1 / steps[1:] + 1 / steps[:-1])[:, np.newaxis]
+    apart = (np.abs(np.diff(np.log(paces), axis=0)) / scale)[both]
+    if apart.size < _LEAST_PAIRS:
+        return Noise.jitter
+    return float(min(np.median(apart) / 0.6745, 0.3))  # Of a normal distribution.
+
+
+def _communication(
+    rounds: JobRounds, usable: NDArray[np.bool_], jitter: float
+) -> tuple[float, list[float], KnownCommunication]:
+    """Noise, part of each rank's work until its first bucket is ready, and what follows the work.
+
+    In a noisy step another rank is the last one each time: that too makes it longer than the
+    longest mean. If noise alone would explain more than there is, rounds differ for another reason,
+    and the noise is less.
+    """
+    ratio = rounds.first_bucket_seconds / np.where(usable, rounds.busy_seconds, np.nan)
+    known = np.isfinite(ratio).any(axis=0).all() and np.isfinite(rounds.overlap_seconds).any()
+    overlap, first = 0.0, np.full(usable.shape[1], 1 / 3)
+    if known:
+        overlap = float(np.nanmedian(rounds.overlap_seconds))
+        first = np.clip(np.nanmedian(ratio, axis=0), 0.0, 1.0)
+    busy = np.where(usable, rounds.busy_seconds, 0.0)
+    noise = np.random.default_rng(0).standard_normal((_DRAWS // 2, 1, usable.shape[1]))
+    noise = np.concatenate([noise, -noise])  # Of one rank, their mean is nothing.
+    seen = rounds.step_seconds[np.isfinite(rounds.step_seconds)]
+    least = -_EXPLAINED * float(np.median(seen)) if seen.size else 0.0
+
+    def beyond(jitter: float) -> float:
+        drawn = busy * np.maximum(1 + jitter * noise, 0.1)
+        ready = drawn.max(axis=2)
+        if known:
+            ready = np.maximum(ready, (drawn * first).max(axis=2) + overlap)
+        return float(np.nanmedian(rounds.step_seconds - ready.mean(axis=0))) if seen.size else 0.0
+
+    while jitter > 0 and (last := beyond(jitter)) < least:
+        jitter = 0.8 * jitter if jitter > _LEAST_JITTER else 0.0
+    if not jitter:
+        last = beyond(0.0)
+    communication = KnownCommunication(
+        gamma=0.0,
+        overlap_ms=1000 * overlap,
+        last_ms=1000 * max(last, 0.0),
+        parts_are_known=bool(known),
+    )
+    return jitter, first.tolist(), communication
