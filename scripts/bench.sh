@@ -3,6 +3,7 @@
 #   op    the weighted allreduce against Horovod's own, on 2 and on 4 ranks
 #   train every strategy against plain Horovod and the ideal, on emulated unequal ranks
 #   round what a round of decision costs, on 2, 4 and 8 ranks
+#   clocks    what the clocks take of a step, on 1 and on 2 ranks
 #   losses    what losses of the global batch cost, on 2 and on 4 ranks
 #   pipeline  how far data are prepared ahead, with pipelines of several speeds, on 2 ranks
 #   data  TFRecords read by windows against TensorFlow's own ways
@@ -12,9 +13,9 @@
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | losses | pipeline | data | ramp | ablation) ;;
+  op | train | round | clocks | losses | pipeline | data | ramp | ablation) ;;
   *)
-    sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,12s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
@@ -24,7 +25,7 @@ cd "$repository"
 export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=
 # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-if [[ ! $kind =~ ^(op|round|losses|pipeline)$ ]]; then
+if [[ ! $kind =~ ^(op|round|clocks|losses|pipeline)$ ]]; then
   exec python -m "benchmarks.$kind" "${@:2}"
 fi
 options=("${@:2}")
@@ -35,6 +36,8 @@ job() {
 }
 if [[ $kind == round ]]; then
   for ranks in 2 4 8; do job "$ranks"; done
+elif [[ $kind == clocks ]]; then
+  for ranks in 1 2; do job "$ranks"; done
 elif [[ $kind == losses ]]; then
   for ranks in 2 4; do job "$ranks"; done
 elif [[ $kind == pipeline ]]; then
