@@ -137,6 +137,11 @@ HVD_DBS_TEST(BucketsSayWhatIsHiddenAndWhatIsNot) {
   bucket(7, 20.5, 21);  // One bucket, packed when all is ready.
   clock.Ready(At(20));
   clock.Back(At(22), 1);
+  clock.Ready(At(23));
+  clock.BucketSent(1, At(23));  // Packed before bucket 0, and sent after it.
+  bucket(0, 23.5, 25);
+  clock.BucketBack(1, host(26));
+  clock.Back(At(26), 1);
   const auto steps = clock.Drain();
   HVD_DBS_CHECK(Near(steps[0].overlap_seconds, 0) && Near(steps[0].last_bucket_seconds, 1), "none");
   HVD_DBS_CHECK(std::isnan(steps[0].first_bucket_seconds), "after a restart");
@@ -147,6 +152,8 @@ HVD_DBS_TEST(BucketsSayWhatIsHiddenAndWhatIsNot) {
   HVD_DBS_CHECK(Near(steps[2].last_bucket_seconds, 1), "last, from when the others are back");
   HVD_DBS_CHECK(Near(steps[3].first_bucket_seconds, steps[3].busy_seconds), "one: when ready");
   HVD_DBS_CHECK(Near(steps[3].overlap_seconds, 0) && Near(steps[3].last_bucket_seconds, 2), "one");
+  HVD_DBS_CHECK(Near(steps[4].overlap_seconds, 1.5), "all but the last one back");
+  HVD_DBS_CHECK(Near(steps[4].last_bucket_seconds, 1), "the last one back");
 }
 
 HVD_DBS_TEST(BucketsOfAFailedOrUnfinishedStepAreNotTheNextOnes) {

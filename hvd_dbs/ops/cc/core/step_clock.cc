@@ -121,7 +121,9 @@ StepTimes StepClock::TimesOf(const Step& step) {
   }
   std::sort(before.begin(), before.end(), std::greater<>());
   times.first_bucket_seconds = busy - std::max(before.front().first - wait, 0.0);
-  before.pop_back();  // The one sent last.
+  // Buckets may be packed in any order, and leave one after the other.
+  const auto is_later = [](const auto& one, const auto& other) { return one.second < other.second; };
+  before.erase(std::min_element(before.begin(), before.end(), is_later));  // The one back last.
   double free = std::numeric_limits<double>::infinity();  // No bucket is on its way since then.
   for (const auto& [sent, back] : before) {
     times.overlap_seconds += std::max(std::min(sent, free) - back, 0.0);

@@ -44,8 +44,8 @@ struct StepTimes {
   double num_samples;
   double data_seconds;  // NaN where nobody has noted both ends.
   double first_bucket_seconds;  // Until the first bucket was sent; at most busy_seconds.
-  double overlap_seconds;  // Some bucket but the last was on its way; NaN where unknown, as below.
-  double last_bucket_seconds;  // The rest of the step, once all is ready and those are back.
+  double overlap_seconds;  // Some bucket but the last one back was on its way; NaN: unknown.
+  double last_bucket_seconds;  // From when all is ready and those are back; likewise.
 };
 
 // busy(k) = ready(k) - back(k-1) - excluded, wait(k) = back(k) - ready(k),
