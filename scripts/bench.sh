@@ -4,6 +4,7 @@
 #   train every strategy against plain Horovod and the ideal, on emulated unequal ranks
 #   round what a round of decision costs, on 2, 4 and 8 ranks
 #   costs what the simulator assumes of jobs and machines, on as many ranks as there are cores
+#   clocks    what the clocks take of a step, on 1 and on 2 ranks
 #   losses    what losses of the global batch cost, on 2 and on 4 ranks
 #   pipeline  how far data are prepared ahead, with pipelines of several speeds, on 2 ranks
 #   data  TFRecords read by windows against TensorFlow's own ways
@@ -15,9 +16,9 @@
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | costs | losses | pipeline | data | ramp | papers | replay | ablation) ;;
+  op | train | round | costs | clocks | losses | pipeline | data | ramp | papers | replay | ablation) ;;
   *)
-    sed -n '2,14s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,15s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
@@ -27,7 +28,7 @@ cd "$repository"
 export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=
 # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-if [[ ! $kind =~ ^(op|round|costs|losses|pipeline)$ ]]; then
+if [[ ! $kind =~ ^(op|round|costs|clocks|losses|pipeline)$ ]]; then
   exec python -m "benchmarks.$kind" "${@:2}"
 fi
 options=("${@:2}")
@@ -40,6 +41,8 @@ if [[ $kind == round ]]; then
   for ranks in 2 4 8; do job "$ranks"; done
 elif [[ $kind == costs ]]; then
   job "$(nproc)"
+elelif [[ $kind == clocks ]]; then
+  for ranks in 1 2; do job "$ranks"; done
 elif [[ $kind == losses ]]; then
   for ranks in 2 4; do job "$ranks"; done
 elif [[ $kind == pipeline ]]; then

@@ -37,8 +37,8 @@ class Controller:
     communication here.
 
     A driver that knows what a decision costs all ranks says so in `decision_seconds`. One that
-    measures what a step takes beyond the ranks' own work says so by `note_communication`: what a
-    decision predicts can then be compared with whole steps.
+    measures what a whole step takes says so by `note_step`: what a decision predicts can then be
+    compared with whole steps.
 
     Args:
         strategy: Model, solver, guards and cadence.
@@ -69,6 +69,7 @@ class Controller:
         self._model_failed = False
         self.decision_seconds = DECISION_SECONDS
         self._communication: deque[float] = deque(maxlen=_ROUNDS_OF_COMMUNICATION)
+        self._step: tuple[float, NDArray[np.float64]] | None = None
         self.steps_to_next = self._due(None)
 
     @property
@@ -99,8 +100,20 @@ class Controller:
             self._model_failed = True
             return np.full((num_rows, model.record_size), np.nan)
 
+    def note_step(self, seconds: float, batch_sizes: NDArray[np.float64]) -> None:
+        """What a step of the round took as a whole. For rank 0, before `decide`.
+
+        What it took beyond what the time curves then say, which know of hidden communication or do
+        not, is noted as communication.
+
+        Args:
+            seconds: NaN: unknown.
+            batch_sizes: Local batch sizes of the step, shape `[size]`.
+        """
+        self._step = seconds, batch_sizes
+
     def note_communication(self, seconds: float) -> None:
-        """What a step of the last round took beyond the longest busy time. For rank 0.
+        """What a step of the last round took beyond what the time curves say. For rank 0.
 
         It is the same for all ranks, whatever the plan is. Predicted seconds include it, and where
         it is long, a change of plan has to gain more.
@@ -216,6 +229,9 @@ class Controller:
                 doubt = _doubt(curves, now, self.plan)
                 if doubt:
                     return self._keep(doubt, warning=True)
+                if self._step is not None:
+                    (seconds, batch_sizes), self._step = self._step, None
+                    self.note_communication(seconds - float(np.max(curves.seconds(batch_sizes))))
                 problem = Problem(
                     self.global_batch_size,
                     self.bounds,
@@ -241,8 +257,8 @@ class Controller:
             )
             if proposal.reason:
                 reason = f"{reason}; {proposal.reason}"
-        seconds, due = (before, after), proposal.steps_to_next
-        return Decision(proposal.plan, changed, reason, seconds, steps_to_next=due)
+        predicted, due = (before, after), proposal.steps_to_next
+        return Decision(proposal.plan, changed, reason, predicted, steps_to_next=due)
 
     @property
     def _communication_seconds(self) -> float:

@@ -118,7 +118,7 @@ class Problem:
         bounds: Allowed local batch sizes.
         current: The plan in force.
         decision_seconds: What a decision costs all ranks, positive.
-        communication_seconds: What a step takes beyond the longest busy time, whatever the plan is.
+        communication_seconds: What a step takes beyond the time curves, whatever the plan is.
     """
 
     global_batch_size: int

@@ -1,4 +1,4 @@
-"""What holds a job back: slow ranks, or the exchange of gradients; pure."""
+"""What holds a job back: slow ranks, unsteady ones, or the exchange of gradients; pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hvd_dbs.comm.links import Link
+from hvd_dbs.job.step_parts import StepParts, percent
 
-_MUCH_COMMUNICATION = 0.25
+_MUCH = 0.25
+"""Part of a step from which on what balancing cannot change holds a job back."""
 _MUCH_WAITING = 0.1
+_MOSTLY = 0.5
+"""Communication of which this part or more is negotiation is not a matter of bytes."""
 _CLEARLY_SLOWER = 0.5
 """A link of less than this part of the others' rate is named."""
 
@@ -21,9 +25,9 @@ class Bottleneck:
     """What holds a job back.
 
     Attributes:
-        kind: "communication", "ranks" (waiting for slow ones), or "none".
-        communication: Part of a step that is no rank's own work.
-        waiting: Part of a step in which ranks wait for slower ones, their mean.
+        kind: "communication", "ranks" (waiting for slow ones), "unsteady" (for ones that are slow
+            by turns), or "none".
+        parts: Of a step.
         is_network: Whether the ranks are on several hosts.
         slowest: The slowest link that is known, where communication holds the job back.
         others: Bytes a second of links that are clearly faster, their median; NaN: there are none.
@@ -31,34 +35,32 @@ class Bottleneck:
             one; empty: there is none.
     """
 
-    kind: Literal["communication", "ranks", "none"]
-    communication: float
-    waiting: float
+    kind: Literal["communication", "ranks", "unsteady", "none"]
+    parts: StepParts
     is_network: bool = False
     slowest: Link | None = None
     others: float = math.nan
     slow_host: str = ""
 
     @classmethod
-    def of(
-        cls, communication: float, waiting: float, num_hosts: int, links: Sequence[Link] = ()
-    ) -> Bottleneck | None:
+    def of(cls, parts: StepParts, num_hosts: int, links: Sequence[Link] = ()) -> Bottleneck | None:
         """From what rounds have measured; None where they have not.
 
+        Where nobody has timed the buckets, all that is no rank's own work is communication.
+
         Args:
-            communication: Part of a step that is no rank's own work.
-            waiting: Part of a step in which ranks wait for slower ones.
+            parts: Of a step.
             num_hosts: Of the job.
             links: What is known of them.
         """
-        if not (math.isfinite(communication) and math.isfinite(waiting)):
+        if not (math.isfinite(parts.rest) and math.isfinite(parts.waiting)):
             return None
-        is_network = num_hosts > 1
-        if communication >= max(_MUCH_COMMUNICATION, 2 * waiting):
-            of_links = _compare(links)
-            return cls("communication", communication, waiting, is_network, *of_links)
-        is_slowed = waiting >= _MUCH_WAITING
-        return cls("ranks" if is_slowed else "none", communication, waiting, is_network)
+        is_network, much = num_hosts > 1, max(_MUCH, 2 * parts.waiting)
+        if _or(parts.communication, parts.rest) >= much:
+            return cls("communication", parts, is_network, *_compare(links))
+        if _or(parts.unsteady, 0.0) >= much:
+            return cls("unsteady", parts, is_network)
+        return cls("ranks" if parts.waiting >= _MUCH_WAITING else "none", parts, is_network)
 
     @property
     def names_a_link(self) -> bool:
@@ -68,10 +70,16 @@ class Bottleneck:
     @property
     def text(self) -> str:
         """The parts of a step, and the conclusion."""
-        communication, waiting = f"{100 * self.communication:.0f} %", f"{100 * self.waiting:.0f} %"
+        parts = self.parts
+        communication = percent(_or(parts.communication, parts.rest))
+        if math.isfinite(parts.negotiation):
+            communication += f" (negotiation {percent(parts.negotiation)})"
+        unsteady = ""
+        if math.isfinite(parts.unsteady):
+            unsteady = f", for ranks that are slow by turns {percent(parts.unsteady)}"
         return (
-            f"communication takes {communication} of a step and waiting for slow ranks {waiting}: "
-            f"{self.conclusion}"
+            f"communication takes {communication} of a step and waiting for slow ranks "
+            f"{percent(parts.waiting)}{unsteady}: {self.conclusion}"
         )
 
     @property
@@ -79,10 +87,21 @@ class Bottleneck:
         """What holds the job back; of links what is known."""
         if self.kind == "communication":
             what = "the network" if self.is_network else "the exchange of gradients"
-            return f"{what} holds the job back, balancing cannot help.{self._links}"
+            return f"{what} holds the job back, balancing cannot help.{self._cause}{self._links}"
+        if self.kind == "unsteady":
+            return (
+                "ranks that are slow by turns hold the job back, balancing cannot help. Their "
+                "steps differ more from step to step than from rank to rank."
+            )
         if self.kind == "ranks":
             return "slow ranks hold the job back."
         return "neither slow ranks nor communication hold the job back."
+
+    @property
+    def _cause(self) -> str:
+        if not self.parts.negotiation >= _MOSTLY * self.parts.communication:
+            return ""
+        return " Most of it is negotiation: try fewer ranks, or another HOROVOD_CYCLE_TIME."
 
     @property
     def _links(self) -> str:
@@ -97,6 +116,10 @@ class Bottleneck:
             rate += f"; all links of {self.slow_host} are slow" if self.slow_host else ""
             return f" Slowest link: {slowest.source} - {slowest.target}, {rate}."
         return f" No link is clearly slower than {slowest.source} - {slowest.target}, {rate}."
+
+
+def _or(part: float, other: float) -> float:
+    return part if math.isfinite(part) else other
 
 
 def _compare(links: Sequence[Link]) -> tuple[Link | None, float, str]:

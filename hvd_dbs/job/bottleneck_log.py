@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.comm.links import Link
 from hvd_dbs.job.bottleneck import Bottleneck
 from hvd_dbs.job.decision import Heard
+from hvd_dbs.job.step_parts import StepParts
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,7 +29,7 @@ class BottleneckLog:
 
     def restart(self) -> None:
         """The job has other ranks: what was measured is of no use any more."""
-        self._rounds: deque[tuple[float, float]] = deque(maxlen=_ROUNDS)
+        self._rounds: deque[NDArray[np.float64]] = deque(maxlen=_ROUNDS)
         self._kinds: deque[tuple[object, ...]] = deque(maxlen=_ROUNDS)
         self._logged: tuple[object, ...] = ("none", None)
 
@@ -38,14 +41,12 @@ class BottleneckLog:
             hosts: Of the ranks, by rank.
             links: What is known of the links between them.
         """
-        busy_seconds = heard.busy_seconds[np.isfinite(heard.busy_seconds)]
-        if not busy_seconds.size or not np.isfinite(heard.step_seconds):
+        parts = StepParts.of(heard)
+        if not math.isfinite(parts.rest):
             return
-        waiting = float(np.mean(busy_seconds.max() - busy_seconds))
-        parts = np.array([heard.communication_seconds, waiting]) / heard.step_seconds
-        self._rounds.append((max(float(parts[0]), 0.0), float(parts[1])))
-        communication, waiting = np.median(np.array(self._rounds), axis=0).tolist()
-        found = Bottleneck.of(communication, waiting, len(set(hosts)), links)
+        self._rounds.append(parts.as_row)
+        parts = StepParts(*np.median(np.array(self._rounds), axis=0).tolist())
+        found = Bottleneck.of(parts, len(set(hosts)), links)
         if found is None:
             return
         link = found.slowest if found.names_a_link else None

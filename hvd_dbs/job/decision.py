@@ -16,10 +16,13 @@ from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
 from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import ROW_SIZE as LINKS_SIZE
+from hvd_dbs.job import communication
+from hvd_dbs.job.communication import Communication
 
 _LEAST_COST = 1e-5
-_OWN_SIZE = 6
-_ROW_SIZE = _OWN_SIZE + LINKS_SIZE
+_HEARD_SIZE = 5
+_OWN_SIZE = _HEARD_SIZE + 2
+_ROW_SIZE = _OWN_SIZE + LINKS_SIZE + communication.ROW_SIZE
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Report:
         steps_ahead: By how many steps its data pipeline has to be ahead.
         step_seconds: What a whole step took, waiting for the others included.
         links: Its links to other hosts, as `LinkMeter.row` gives them.
+        communication: What its buckets of gradients took, as `communication.row_of` gives it.
     """
 
     measurement: Measurement
@@ -39,13 +43,18 @@ class Report:
     steps_ahead: int = LEAST
     step_seconds: float = math.nan
     links: NDArray[np.float64] = field(default_factory=lambda: np.full(LINKS_SIZE, np.nan))
+    communication: NDArray[np.float64] = field(
+        default_factory=lambda: np.full(communication.ROW_SIZE, np.nan)
+    )
 
     @property
     def row(self) -> NDArray[np.float64]:
-        """What all strategies have in common, shape `[12]`."""
+        """What all strategies have in common, shape `[29]`."""
         seen = self.measurement
-        columns = (seen.batch_sizes[0], seen.busy_seconds[0], seen.cpu_load[0], self.step_seconds)
-        return np.array([*columns, self.cost_seconds, self.steps_ahead, *self.links])
+        columns = (seen.batch_sizes, seen.busy_seconds, seen.cpu_load, seen.first_bucket_seconds)
+        heard = *(column[0] for column in columns), self.step_seconds
+        own = *heard, self.cost_seconds, self.steps_ahead
+        return np.array([*own, *self.links, *self.communication])
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,8 @@ class Heard:
         cpu_load: Use of each rank's processors by others, 0 to 1, shape `[size]`.
         step_seconds: A whole step, as the busiest rank has seen it.
         links: Of each rank to other hosts, as `LinkMeter.row` gives them, shape `[size, 6]`.
+        first_bucket_seconds: Of each rank until its first bucket of gradients is ready, `[size]`.
+        communication: What buckets take on their way.
     """
 
     batch_sizes: NDArray[np.float64]
@@ -65,23 +76,32 @@ class Heard:
     cpu_load: NDArray[np.float64]
     step_seconds: float
     links: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, LINKS_SIZE)))
+    first_bucket_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    communication: Communication = field(default_factory=Communication)
 
     @property
-    def communication_seconds(self) -> float:
-        """What a step takes beyond the longest busy time; NaN: unknown."""
-        busy_seconds = self.busy_seconds[np.isfinite(self.busy_seconds)]
-        return self.step_seconds - float(busy_seconds.max()) if busy_seconds.size else math.nan
+    def overlap_seconds(self) -> float:
+        """T_o, the communication of all buckets but the last."""
+        return self.communication.overlap_seconds
+
+    @property
+    def last_bucket_seconds(self) -> float:
+        """T_u, that of the last one."""
+        return self.communication.last_bucket_seconds
+
+    @property
+    def negotiation_seconds(self) -> float:
+        """What a sum takes whatever its size."""
+        return self.communication.negotiation_seconds
 
     @classmethod
-    def of(cls, columns: NDArray[np.float64], links: NDArray[np.float64] | None = None) -> Heard:
-        """From the first columns of all ranks' rows, shape `[4, size]`, and the last ones."""
-        batch_sizes, busy_seconds, cpu_load, step_seconds = columns
+    def of(cls, rows: NDArray[np.float64], communication: Communication) -> Heard:
+        """From the rows of all ranks, shape `[size, 29]`."""
+        batch_sizes, busy_seconds, cpu_load, first_seconds, step_seconds = rows[:, :_HEARD_SIZE].T
         # Who has news tells of other steps than the rest; what it tells belongs together.
         busiest = np.argmax(np.where(np.isfinite(busy_seconds), busy_seconds, -np.inf))
-        step = float(step_seconds[busiest])
-        if links is None:
-            return cls(batch_sizes, busy_seconds, cpu_load, step)
-        return cls(batch_sizes, busy_seconds, cpu_load, step, links)
+        step, links = float(step_seconds[busiest]), rows[:, _OWN_SIZE : _OWN_SIZE + LINKS_SIZE]
+        return cls(batch_sizes, busy_seconds, cpu_load, step, links, first_seconds, communication)
 
 
 @dataclass(frozen=True)
@@ -107,14 +127,17 @@ class DecisionRound:
     """One allgather of floats and one broadcast of integers, beside the training.
 
     Paces are measured, time models learn, ranks exchange and rank 0 decides in the collective's
-    thread, so that nobody waits for them who calls `finish` a step of training later.
+    thread, so that nobody waits for them who calls `finish` a step of training later. The first
+    round of a training has one more allgather.
 
     Args:
         collective: The job.
         controller: This rank's controller; nobody else makes it learn or decide before `finish`.
         report: Tells what this rank has to say; called once, in the collective's thread.
+        communication: What the last round has shown; None, on all ranks: this is the first one.
 
     Attributes:
+        communication: What this round has shown; known at its end.
         seconds_beside: Processor time that it took beside the training's thread; known at its end.
     """
 
@@ -123,7 +146,9 @@ class DecisionRound:
         collective: Collective,
         controller: Controller,
         report: Callable[[], Report],
+        communication: Communication | None = None,
     ) -> None:
+        self.communication = communication
         self.seconds_beside = 0.0
         self._begun_in = threading.get_ident()
         self._controller = controller
@@ -156,15 +181,20 @@ class DecisionRound:
         """Status, steps to the next decision (0: not said), steps ahead, local batch sizes."""
         start = time.thread_time()
         mine = report()
-        record = self._controller.observe(mine.measurement)[0]
+        is_first = self.communication is None
+        communication = self.communication or Communication.first(collective, mine.communication)
+        record = self._controller.observe(communication.added_to(mine.measurement))[0]
         records = collective.allgather(np.concatenate([record, mine.row]))
+        records, rows = records[:, :-_ROW_SIZE], records[:, -_ROW_SIZE:]
+        if not is_first:
+            communication = communication.after(rows[:, _OWN_SIZE + LINKS_SIZE :])
+        self.communication = communication
         answer = np.zeros(3 + collective.size, dtype=np.int64)
         if collective.rank == 0:
             try:
-                records, rows = records[:, :-_ROW_SIZE], records[:, -_ROW_SIZE:]
-                self._heard = Heard.of(rows[:, :4].T, rows[:, _OWN_SIZE:])
-                cost_seconds, steps_ahead = rows[:, 4:_OWN_SIZE].max(axis=0)
-                self._controller.note_communication(self._heard.communication_seconds)
+                self._heard = heard = Heard.of(rows, communication)
+                cost_seconds, steps_ahead = rows[:, _HEARD_SIZE:_OWN_SIZE].max(axis=0)
+                self._controller.note_step(heard.step_seconds, heard.batch_sizes)
                 self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
                 decision = self._controller.decide(records)
                 answer[1:3] = decision.steps_to_next or 0, steps_ahead

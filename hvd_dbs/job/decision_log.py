@@ -116,6 +116,10 @@ class DecisionLog:
                 reason=decision.reason,
                 predicted_seconds=decision.predicted_seconds,
                 links=links,
+                first_bucket_seconds=tuple(heard.first_bucket_seconds.tolist()),
+                overlap_seconds=heard.overlap_seconds,
+                last_bucket_seconds=heard.last_bucket_seconds,
+                negotiation_seconds=heard.negotiation_seconds,
             )
         )
 

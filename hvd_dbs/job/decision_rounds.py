@@ -12,6 +12,7 @@ from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.host.host_load import HostLoad
+from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import Agreed, DecisionRound, Report
 from hvd_dbs.job.rank_pace import RankPace, RoundSteps
 from hvd_dbs.ops.step_clock import StepClock
@@ -53,6 +54,7 @@ class DecisionRounds:
         self._host_load = HostLoad()
         self._links = links or LinkMeter()
         self._under_way: DecisionRound | None = None
+        self._communication: Communication | None = None
         self._steps_in_round = 0
         self._steps_to_next = 1
         self._is_news = False
@@ -82,6 +84,7 @@ class DecisionRounds:
     def begin_training(self) -> None:
         """A `fit` begins."""
         self.steps_ahead = LEAST  # New ranks have not said yet what they need.
+        self._communication = None
         self._steps_in_round = 0
         self._steps_to_next = self._controller.steps_to_next or 1
         if self.leaves_cadence:  # Who knows what has happened since the last fit?
@@ -126,6 +129,7 @@ class DecisionRounds:
             return None
         under_way, self._under_way = self._under_way, None
         agreed = under_way.finish()
+        self._communication = under_way.communication
         self.pace.own_time.count_beside(under_way.seconds_beside)
         self._steps_to_next = agreed.steps_to_next or 1
         if agreed.steps_ahead != self.steps_ahead and self._collective.rank == 0:
@@ -154,7 +158,7 @@ class DecisionRounds:
         self._steps_in_round = 0
         self._is_news = is_news
         report = partial(self._report, self.pace.take(), batch_size, self.steps_ahead)
-        return DecisionRound(self._collective, self._controller, report)
+        return DecisionRound(self._collective, self._controller, report, self._communication)
 
     def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:
         waited, whole = steps.data_seconds, steps.whole_seconds
@@ -168,6 +172,7 @@ class DecisionRounds:
             least_seconds=[pace.least_seconds],
             cpu_load=[load.cpu],
             memory_load=[load.memory],
+            first_bucket_seconds=[pace.first_bucket_seconds],
         )
         return Report(
             measurement,
@@ -175,4 +180,5 @@ class DecisionRounds:
             self._needed.wanted,
             pace.step_seconds,
             self._links.row(),
+            steps.communication_row,
         )

@@ -70,6 +70,11 @@ class RoundEntry:
         predicted_seconds: What a step of the plan before and of this one is expected to take,
             the communication measured so far included.
         links: Between hosts, the slowest first; what is known of them.
+        first_bucket_seconds: A rank's own work in a step until its first bucket of gradients was
+            ready, by rank; empty: unknown.
+        overlap_seconds: Communication of all buckets but the last.
+        last_bucket_seconds: That of the last one.
+        negotiation_seconds: What a sum takes whatever its size.
         time: When it was written, seconds since 1970.
     """
 
@@ -84,6 +89,10 @@ class RoundEntry:
     reason: str
     predicted_seconds: tuple[float, float]
     links: tuple[Link, ...] = ()
+    first_bucket_seconds: tuple[float, ...] = ()
+    overlap_seconds: float = math.nan
+    last_bucket_seconds: float = math.nan
+    negotiation_seconds: float = math.nan
     time: float = field(default_factory=time.time, compare=False)
 
     @property
@@ -107,11 +116,17 @@ class RoundEntry:
             plan=_counts(plain["plan"]),
             reason=_of_type(str, [plain["reason"]])[0],
             predicted_seconds=(before, after),
-            # Journals of older versions have none.
+            # Journals of older versions have none of these.
             links=tuple(Link.of(link) for link in plain.get("links", ())),
+            first_bucket_seconds=_seconds(plain.get("first_bucket_seconds", ())),
+            overlap_seconds=_not_negative(plain.get("overlap_seconds")),
+            last_bucket_seconds=_not_negative(plain.get("last_bucket_seconds")),
+            negotiation_seconds=_not_negative(plain.get("negotiation_seconds")),
             time=_of_type(float, [plain["time"]])[0],
         )
-        rows = (entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before)
+        rows = [entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before]
+        if entry.first_bucket_seconds:
+            rows.append(entry.first_bucket_seconds)
         if any(len(row) != len(entry.plan) for row in rows):
             raise ValueError("a round with rows of different lengths.")
         return entry
@@ -273,6 +288,11 @@ def _known(values: Iterable[float | None]) -> tuple[float, ...]:
 def _seconds(values: Iterable[float | None]) -> tuple[float, ...]:
     """Those that nothing can take count as unknown."""
     return tuple(value if 0 < value < math.inf else math.nan for value in _known(values))
+
+
+def _not_negative(value: float | None) -> float:
+    seconds = _known([value])[0]
+    return seconds if 0 <= seconds < math.inf else math.nan
 
 
 def _plain(value: Any) -> Any:

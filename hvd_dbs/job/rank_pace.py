@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import typical_seconds, typical_steps
 from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
+from hvd_dbs.job import communication
 from hvd_dbs.job.overhead import OwnTime
 from hvd_dbs.ops.step_clock import StepClock, StepTimes
 
@@ -55,6 +56,18 @@ class RoundSteps:
         """Seconds of each step, busy and waiting, NaN where unknown, `[steps]`."""
         return self._all("busy_seconds") + self._all("wait_seconds")
 
+    @property
+    def first_bucket_seconds(self) -> NDArray[np.float64]:
+        """Until the first bucket of gradients was ready, NaN where unknown, `[steps]`."""
+        return self._all("first_bucket_seconds")
+
+    @property
+    def communication_row(self) -> NDArray[np.float64]:
+        """What the rank tells the others of its buckets, as `communication.row_of` gives it."""
+        counts = np.isfinite(self._all("busy_seconds"))
+        overlap_seconds = np.where(counts, self._all("overlap_seconds"), np.nan)
+        return communication.row_of(overlap_seconds, self._all("last_bucket_seconds"))
+
     def _all(self, name: str) -> NDArray[np.float64]:
         return np.concatenate([np.zeros(0), *(getattr(times, name) for times in self.times)])
 
@@ -67,12 +80,14 @@ class Pace(NamedTuple):
         num_steps: Of how many steps.
         least_seconds: Own work in the shortest of these.
         step_seconds: These steps as a whole, waiting for the others included.
+        first_bucket_seconds: Own work in a step until the first bucket of gradients is ready.
     """
 
     busy_seconds: float
     num_steps: int
     least_seconds: float
     step_seconds: float
+    first_bucket_seconds: float
 
 
 class RankPace:
@@ -155,14 +170,17 @@ class RankPace:
         warmup = 2 if is_new and not steps.has_news else 0
         counts = chosen & np.isfinite(busy_seconds)
         whole_seconds = np.where(counts, steps.whole_seconds, np.nan)[chosen]
-        busy_seconds = busy_seconds[chosen] * (batch_size / work[chosen]) ** ELASTICITY
+        factors = (batch_size / work[chosen]) ** ELASTICITY
+        first_seconds = np.where(counts, steps.first_bucket_seconds, np.nan)[chosen] * factors
+        busy_seconds = busy_seconds[chosen] * factors
         typical = typical_steps(busy_seconds, warmup)
         seconds = float(np.mean(typical)) if typical.size else math.nan
         self._usual = self._usual.after(
             np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
         )
         least = float(np.min(typical, initial=math.inf))
-        return Pace(seconds, typical.size, least, typical_seconds(whole_seconds, warmup))
+        first = min(typical_seconds(first_seconds, warmup), seconds)
+        return Pace(seconds, typical.size, least, typical_seconds(whole_seconds, warmup), first)
 
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is usual."""

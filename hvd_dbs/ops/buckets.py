@@ -11,6 +11,7 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvd_dbs.ops.native import NativeLibrary
+from hvd_dbs.ops.step_clock import noting_clock
 
 _HOROVOD_FUSION_BYTES = 128 * 2**20
 
@@ -51,9 +52,11 @@ def weighted_means(
     means: list[tf.Tensor | None] = [None] * len(tensors)
     sums: list[tf.Tensor] = []
     for number, positions in enumerate(plan):
+        noted = {"clock": noting_clock(), "number": number}
         members = [order[position] for position in positions]
         parts = [tensors[i] for i in members]
-        bucket = library.ops.hvd_dbs_pack(tensors=parts, factor=factor, Wire=wires[members[0]])
+        wire = wires[members[0]]
+        bucket = library.ops.hvd_dbs_pack(tensors=parts, factor=factor, Wire=wire, **noted)
         with tf.control_dependencies(_fusible_with(bucket, sums)):
             summed = hvd.allreduce(
                 bucket,
@@ -72,6 +75,7 @@ def weighted_means(
             N=len(parts),
             T=parts[0].dtype,
             shapes=shapes,
+            **noted,
         )
         for i, value in zip(members, unpacked, strict=True):
             means[i] = value

@@ -29,8 +29,10 @@ _IDENTITY = re.compile(
     rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=([^\s;]*)(?: interface=(\d+))?;"
 )
 # As in cc/ops/identity.cc. An editable install can meet a library from before the last update.
-INTERFACE = "2"
+INTERFACE = "3"
 """Number of the interface of its operations and functions, which the library has to have."""
+NO_CLOCK = -1
+"""No step clock has this number."""
 _MODES = ("auto", "1", "0")
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from hvd_dbs.ops import native
 from hvd_dbs.ops.step_recorders import make_recorder
 
 _PARTS = 1024.0
@@ -28,12 +31,29 @@ class StepTimes:
             cost, what they cost in samples of mean cost.
         data_seconds: From when the step's data were asked for until they were there, part of
             `busy_seconds`; NaN where nobody has noted both; shape `[steps]`.
+        first_bucket_seconds: From the start of the step until the first bucket of gradients was
+            ready to be sent; NaN where unknown, as below; shape `[steps]`.
+        overlap_seconds: During which some bucket but the last was on its way, waiting for the same
+            bucket of other ranks included; 0 where there is one bucket; shape `[steps]`.
+        last_bucket_seconds: From when all was ready and all buckets but the last were back until
+            the step was over, waiting for other ranks included; shape `[steps]`.
     """
 
     busy_seconds: NDArray[np.float64]
     wait_seconds: NDArray[np.float64]
     num_samples: NDArray[np.float64]
     data_seconds: NDArray[np.float64]
+    first_bucket_seconds: NDArray[np.float64]
+    overlap_seconds: NDArray[np.float64]
+    last_bucket_seconds: NDArray[np.float64]
+
+
+_noting: ContextVar[int] = ContextVar("hvd_dbs_noting_clock", default=native.NO_CLOCK)
+
+
+def noting_clock() -> int:
+    """Number of the native clock that notes buckets now; `native.NO_CLOCK`: none does."""
+    return _noting.get()
 
 
 class StepClock:
@@ -42,7 +62,8 @@ class StepClock:
     All ranks leave a step together, so the time of a whole step tells nothing about a rank. The
     clock notes when the last local gradient is ready and when the last reduced one is back:
     busy = ready(k) - back(k-1), wait = back(k) - ready(k). A step that follows a `restart` has no
-    back(k-1) and does not count; the most recent 4096 steps are kept.
+    back(k-1) and does not count; the most recent 4096 steps are kept. Where gradients travel in
+    several buckets it notes when each is sent and back.
 
     With the native library a GPU's own time is taken, by events that are read later; nothing waits
     for them, so that the last steps may only be seen in the next `drain`. Without it the time at
@@ -113,6 +134,15 @@ class StepClock:
             self._recorder.back(ready, parts)
             self._waits.assign(False)
 
+    @contextlib.contextmanager
+    def noting_buckets(self) -> Iterator[None]:
+        """Buckets of what is reduced within are noted here; in the graph."""
+        token = _noting.set(self._recorder.number)
+        try:
+            yield
+        finally:
+            _noting.reset(token)
+
     def exclude(self, seconds: float) -> None:
         """So many seconds since the last step were no work of the step under way."""
         self._recorder.exclude(seconds)
@@ -154,13 +184,13 @@ class StepClock:
         rows = newest.tolist()
         if any(row[2] < 0 for row in rows):  # Asking NumPy takes longer than all else here.
             rows = _whole_steps(newest).tolist()
-        return [(busy_seconds, num_parts / _PARTS) for busy_seconds, _, num_parts, _ in rows]
+        return [(row[0], row[2] / _PARTS) for row in rows]
 
     def drain(self) -> StepTimes:
         """The steps since the last call, oldest first."""
         times = _whole_steps(self._recorder.drain())
-        busy_seconds, wait_seconds, num_parts, data_seconds = times.T.copy()
-        return StepTimes(busy_seconds, wait_seconds, num_parts / _PARTS, data_seconds)
+        busy_seconds, wait_seconds, num_parts, *others = times.T.copy()
+        return StepTimes(busy_seconds, wait_seconds, num_parts / _PARTS, *others)
 
 
 def _whole_steps(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -172,4 +202,6 @@ def _whole_steps(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     starts = np.flatnonzero(rows[:, 2] >= 0)
     whole = rows[starts].copy()
     whole[:, :2] = np.add.reduceat(rows[:, :2], starts, axis=0)
+    # Whose buckets could hide behind whose gradients?
+    whole[np.diff([*starts, len(rows)]) > 1, 4:] = np.nan
     return whole

@@ -16,11 +16,20 @@ from hvd_dbs.ops import native
 _CAPACITY = 4096
 """Steps that are kept, the most recent ones."""
 
+_NUM_COLUMNS = 7
+"""Numbers that are known of a step: the fields of `StepTimes`."""
+
 _NEVER = float("nan")
 
 
 class Recorder(Protocol):
-    """What notes the times of a `StepClock`, which says what each method means."""
+    """What notes the times of a `StepClock`, which says what each method means.
+
+    Attributes:
+        number: Of the native clock; `native.NO_CLOCK`: there is none, and nobody notes buckets.
+    """
+
+    number: int
 
     def restart(self) -> None:
         """The step under way does not count."""
@@ -59,7 +68,7 @@ class Recorder(Protocol):
         """Whether a rank has told news since the last call."""
 
     def drain(self) -> NDArray[np.float64]:
-        """Busy and wait seconds, work and data seconds of each new step, shape `[steps, 4]`."""
+        """Of each new step what `StepTimes` has, in that order, shape `[steps, 7]`."""
 
     def peek(self, num_steps: int) -> NDArray[np.float64]:
         """The newest of them, which stay."""
@@ -76,59 +85,61 @@ class _NativeRecorder:
 
     def __init__(self, library: native.NativeLibrary) -> None:
         self._ops, self._functions = library.ops, library.clock_functions
-        self._clock = int(self._functions.hvd_dbs_step_clock_new(_CAPACITY))
-        weakref.finalize(self, self._functions.hvd_dbs_step_clock_delete, self._clock)
+        self.number = int(self._functions.hvd_dbs_step_clock_new(_CAPACITY))
+        weakref.finalize(self, self._functions.hvd_dbs_step_clock_delete, self.number)
         # Where they are drained to; kept, since that happens between the steps of a training.
-        self._times = np.empty((_CAPACITY, 4))
+        self._times = np.empty((_CAPACITY, _NUM_COLUMNS))
         self._pointer = self._times.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
     def restart(self) -> None:
-        self._functions.hvd_dbs_step_clock_restart(self._clock)
+        self._functions.hvd_dbs_step_clock_restart(self.number)
 
     def ask(self) -> None:
-        self._functions.hvd_dbs_step_clock_ask(self._clock)
+        self._functions.hvd_dbs_step_clock_ask(self.number)
 
     def fed(self) -> None:
-        self._ops.hvd_dbs_step_fed(clock=self._clock)
+        self._ops.hvd_dbs_step_fed(clock=self.number)
 
     def ready(self) -> tf.Tensor:
-        return self._ops.hvd_dbs_step_ready(clock=self._clock)
+        return self._ops.hvd_dbs_step_ready(clock=self.number)
 
     def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
-        self._ops.hvd_dbs_step_back(noted=ready, num_samples=num_parts, clock=self._clock)
+        self._ops.hvd_dbs_step_back(noted=ready, num_samples=num_parts, clock=self.number)
 
     def exclude(self, seconds: float) -> None:
-        self._functions.hvd_dbs_step_clock_exclude(self._clock, seconds)
+        self._functions.hvd_dbs_step_clock_exclude(self.number, seconds)
 
     def begin_step(self, step: int) -> None:
-        self._functions.hvd_dbs_step_clock_begin_step(self._clock, step)
+        self._functions.hvd_dbs_step_clock_begin_step(self.number, step)
 
     def step_under_way(self) -> tf.Tensor:
-        return self._ops.hvd_dbs_step_under_way(clock=self._clock)
+        return self._ops.hvd_dbs_step_under_way(clock=self.number)
 
     def tell(self, has_news: bool) -> None:
-        self._functions.hvd_dbs_step_clock_tell(self._clock, has_news)
+        self._functions.hvd_dbs_step_clock_tell(self.number, has_news)
 
     def told(self) -> tf.Tensor:
-        return self._ops.hvd_dbs_step_tell(clock=self._clock)
+        return self._ops.hvd_dbs_step_tell(clock=self.number)
 
     def hear(self, told: tf.Tensor) -> None:
-        self._ops.hvd_dbs_step_hear(told=told, clock=self._clock)
+        self._ops.hvd_dbs_step_hear(told=told, clock=self.number)
 
     def take_heard(self) -> bool:
-        return bool(self._functions.hvd_dbs_step_clock_take_heard(self._clock))
+        return bool(self._functions.hvd_dbs_step_clock_take_heard(self.number))
 
     def drain(self) -> NDArray[np.float64]:
-        num_steps = self._functions.hvd_dbs_step_clock_drain(self._clock, self._pointer, _CAPACITY)
+        num_steps = self._functions.hvd_dbs_step_clock_drain(self.number, self._pointer, _CAPACITY)
         return self._times[:num_steps]
 
     def peek(self, num_steps: int) -> NDArray[np.float64]:
-        num_known = self._functions.hvd_dbs_step_clock_peek(self._clock, self._pointer, num_steps)
+        num_known = self._functions.hvd_dbs_step_clock_peek(self.number, self._pointer, num_steps)
         return self._times[:num_known]
 
 
 class _TensorFlowRecorder:
-    """Timestamps in variables."""
+    """Timestamps in variables; for sums that all begin when all gradients are ready."""
+
+    number = native.NO_CLOCK
 
     def __init__(self) -> None:
         with tf.init_scope(), tf.device("CPU"):
@@ -204,4 +215,6 @@ class _TensorFlowRecorder:
         if num_known > _CAPACITY:
             times = np.roll(times, -(num_known % _CAPACITY), axis=0)
         known = times[: min(num_known, _CAPACITY)]
-        return known[max(len(known) - num_steps, 0) :]
+        known = known[max(len(known) - num_steps, 0) :]
+        busy_seconds, wait_seconds = known[:, 0], known[:, 1]
+        return np.column_stack([known, busy_seconds, np.zeros(len(known)), wait_seconds])

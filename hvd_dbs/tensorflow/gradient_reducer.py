@@ -60,7 +60,8 @@ class GradientReducer:
         ready = clock.ready(_present(gradients))
         gradients = self._as_sent(gradients)
         told = self._told(gradients)
-        reduced = self.reduce([*gradients, *told], num_samples, total)
+        with clock.noting_buckets():
+            reduced = self.reduce([*gradients, *told], num_samples, total)
         reduced, heard = reduced[: len(gradients)], reduced[len(gradients) :]
         clock.back(ready, _present(reduced), work)
         for mean in heard:

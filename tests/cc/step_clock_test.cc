@@ -115,6 +115,99 @@ HVD_DBS_TEST(PeekShowsTheNewestStepsAndLeavesThem) {
   HVD_DBS_CHECK(clock.Peek(1).empty(), "drained");
 }
 
+HVD_DBS_TEST(BucketsSayWhatIsHiddenAndWhatIsNot) {
+  StepClock clock(10);
+  const auto host = [](double seconds) { return HostMark(static_cast<int64_t>(seconds * 1e9)); };
+  const auto bucket = [&](int64_t number, double sent, double back) {
+    clock.BucketSent(number, At(sent));
+    clock.BucketBack(number, host(back));
+  };
+  clock.Ready(At(0));
+  clock.Back(At(1), 1);  // Nobody notes buckets: one.
+  bucket(0, 3, 4);
+  bucket(1, 5, 7);
+  clock.Ready(At(8));
+  bucket(2, 8.5, 10);
+  clock.Back(At(11), 1);
+  clock.Ready(At(14));  // Ready before all but the last are back; two of them at once.
+  bucket(0, 12, 16);
+  bucket(1, 15, 17);
+  bucket(2, 17, 18);
+  clock.Back(At(18), 1);
+  bucket(7, 20.5, 21);  // One bucket, packed when all is ready.
+  clock.Ready(At(20));
+  clock.Back(At(22), 1);
+  clock.Ready(At(23));
+  clock.BucketSent(1, At(23));  // Packed before bucket 0, and sent after it.
+  bucket(0, 23.5, 25);
+  clock.BucketBack(1, host(26));
+  clock.Back(At(26), 1);
+  const auto steps = clock.Drain();
+  HVD_DBS_CHECK(Near(steps[0].overlap_seconds, 0) && Near(steps[0].last_bucket_seconds, 1), "none");
+  HVD_DBS_CHECK(std::isnan(steps[0].first_bucket_seconds), "after a restart");
+  HVD_DBS_CHECK(Near(steps[1].first_bucket_seconds, 2), "first");
+  HVD_DBS_CHECK(Near(steps[1].overlap_seconds, 3), "all but the last");
+  HVD_DBS_CHECK(Near(steps[1].last_bucket_seconds, 3), "last, from ready on");
+  HVD_DBS_CHECK(Near(steps[2].overlap_seconds, 5), "at the same time");
+  HVD_DBS_CHECK(Near(steps[2].last_bucket_seconds, 1), "last, from when the others are back");
+  HVD_DBS_CHECK(Near(steps[3].first_bucket_seconds, steps[3].busy_seconds), "one: when ready");
+  HVD_DBS_CHECK(Near(steps[3].overlap_seconds, 0) && Near(steps[3].last_bucket_seconds, 2), "one");
+  HVD_DBS_CHECK(Near(steps[4].overlap_seconds, 1.5), "all but the last one back");
+  HVD_DBS_CHECK(Near(steps[4].last_bucket_seconds, 1), "the last one back");
+}
+
+HVD_DBS_TEST(BucketsOfAFailedOrUnfinishedStepAreNotTheNextOnes) {
+  StepClock clock(10);
+  const auto step = [&](double now) {
+    clock.BucketSent(0, At(now));
+    clock.BucketBack(0, HostMark(static_cast<int64_t>((now + 1) * 1e9)));
+    clock.BucketSent(1, At(now + 2));
+    clock.BucketBack(1, HostMark(static_cast<int64_t>((now + 3) * 1e9)));
+    clock.Ready(At(now + 2));
+    clock.Back(At(now + 3), 1);
+  };
+  clock.BucketSent(0, At(-100));
+  step(0);
+  clock.BucketSent(5, At(4));
+  clock.Restart();
+  step(10);
+  clock.BucketSent(5, At(14));
+  step(20);  // Bucket 5 is never back.
+  step(30);
+  clock.Restart();
+  const auto steps = clock.Drain();
+  HVD_DBS_CHECK(Near(steps[0].overlap_seconds, 1) && Near(steps[1].overlap_seconds, 1), "next");
+  HVD_DBS_CHECK(std::isnan(steps[2].overlap_seconds) && std::isnan(steps[2].last_bucket_seconds) &&
+                    std::isnan(steps[2].first_bucket_seconds),
+                "not back");
+  HVD_DBS_CHECK(Near(steps[2].wait_seconds, 1) && Near(steps[3].overlap_seconds, 1), "others");
+}
+
+HVD_DBS_TEST(BucketsOfADeviceCompareByTheEndOfTheStep) {
+  bool passed = true;
+  StepClock clock(10);
+  const auto device = [&](double seconds) {
+    return std::make_shared<const DeviceMark>(seconds, &passed);
+  };
+  clock.BucketSent(0, device(1));
+  clock.BucketBack(0, HostMark());
+  clock.Ready(device(1));
+  clock.BucketSent(1, device(1));
+  clock.BucketBack(1, HostMark());
+  clock.Back(device(5), 1);
+  const auto steps = clock.Drain();
+  // The host has seen both sums and the end within milliseconds; the device sent 4 s before.
+  HVD_DBS_CHECK(std::abs(steps[0].overlap_seconds - 4) < 1, "hidden");
+  HVD_DBS_CHECK(steps[0].last_bucket_seconds >= 0 && steps[0].last_bucket_seconds < 1, "last");
+  clock.BucketSent(0, nullptr);  // No event was to be had.
+  clock.BucketBack(0, HostMark());
+  clock.Ready(device(6));
+  clock.BucketSent(1, device(6));
+  clock.BucketBack(1, HostMark());
+  clock.Back(device(7), 1);
+  HVD_DBS_CHECK(std::isnan(clock.Drain()[0].overlap_seconds), "no event");
+}
+
 HVD_DBS_TEST(NewsAreHeardOnce) {
   StepClock clock(1);
   HVD_DBS_CHECK(!clock.has_news() && !clock.TakeHeard(), "none");

@@ -58,6 +58,10 @@ def check_clock_sees_every_step():
         assert -1000 <= times.busy_seconds[4] < -900  # Nearly all of it was no work of the step.
         np.testing.assert_array_equal(np.isnan(times.data_seconds), [0, 0, 0, 1, 0])
         assert 0.1 <= times.data_seconds[2] < 60
+        # Nobody notes buckets: there is one, which all gradients are in.
+        np.testing.assert_array_equal(times.first_bucket_seconds, times.busy_seconds)
+        np.testing.assert_array_equal(times.overlap_seconds, 0.0)
+        np.testing.assert_array_equal(times.last_bucket_seconds, times.wait_seconds)
         assert clock.drain().num_samples.size == 0
         for num_samples in (10, -1, -1, 7):  # Gradients are reduced three times in the first step.
             time.sleep(0.1 if num_samples == -1 else 0.0)
@@ -66,6 +70,7 @@ def check_clock_sees_every_step():
         times = clock.drain()
         np.testing.assert_array_equal(times.num_samples, [10, 7])
         assert 0.2 <= times.busy_seconds[0] < 60
+        np.testing.assert_array_equal(np.isnan(times.overlap_seconds), [1, 0])
         for num_samples in (-1, 3):  # Of a step that another call has had the beginning of.
             step(tf.ones([1000]), tf.constant(num_samples, tf.int64))
         np.testing.assert_array_equal(clock.drain().num_samples, [3])

@@ -218,11 +218,12 @@ def check_a_broken_invariant_ends_the_job_on_all_ranks():
     balancer = hvd.Balancer(B, strategy)
     net = model()
     compile_model(net, sgd(balancer))
+    none = np.zeros(5)
     balancer.clock.drain = lambda: StepTimes(
         np.ones(5),
         np.ones(5),
         np.full(5, float(balancer.plan.batch_sizes[hvd.rank()])),
-        np.zeros(5),
+        *(none, np.ones(5), none, none),
     )
     with pytest.raises(RuntimeError, match=r"proposed .* outside of its bounds|rank 0 says which"):
         fit(net, balancer, balancer.dataset(images(96), shuffle_seed=SEED))

@@ -16,12 +16,14 @@ _WITHOUT_THE_LIBRARY = (
     "check_a_rank_without_samples_harms_nothing",
 )
 
-test_three_ranks = as_tests("training", "loop", "optimizer", "evaluation", "profile", ranks=3)
+test_three_ranks = as_tests(
+    *("training", "loop", "optimizer", "evaluation", "profile", "communication"), ranks=3
+)
 test_two_ranks = as_tests(
     some("training", _ON_TWO_RANKS),
     some("optimizer", ["check_sparse_gradients_equal_one_process"]),
     some("evaluation", ["check_evaluate_equals_one_process"]),
-    *("keras", "source", "journal", "verify", "wrong_use", "clock"),
+    *("keras", "source", "journal", "verify", "wrong_use", "clock", "communication"),
     ranks=2,
 )
 test_one_rank = as_tests(
@@ -40,6 +42,7 @@ test_two_ranks_without_the_native_library = as_tests(
             "check_mixed_precision_skips_the_same_steps_on_all_ranks",
         ],
     ),
+    some("communication", ["check_a_quick_link_hides_what_one_bucket_does_not"]),
     ranks=2,
     environment={"HVD_DBS_NATIVE": "0"},
 )

@@ -17,6 +17,7 @@ class GivenClock:
         has_news: What this rank tells the others.
         heard: What some rank has told.
         is_heard: Whether what this rank tells goes anywhere.
+        first_part: Of each step, after which its first bucket is ready.
     """
 
     def __init__(self, busy_seconds=(), num_samples=4.0):
@@ -25,6 +26,7 @@ class GivenClock:
         self.excluded_seconds = []
         self.has_news = self.heard = False
         self.is_heard = True
+        self.first_part = 0.5
 
     def restart(self):
         pass
@@ -58,4 +60,5 @@ class GivenClock:
     def _times(self):
         busy = np.array(self.busy_seconds, dtype=np.float64)
         none = np.zeros_like(busy)
-        return StepTimes(busy, none, none + self.num_samples, none)
+        first = busy * self.first_part
+        return StepTimes(busy, none, none + self.num_samples, none, first, none, none)

@@ -12,6 +12,7 @@ from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.comm.collective import AloneCollective, ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.job import overhead as own_time
+from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import DecisionRound, Heard, Report
 from hvd_dbs.job.decision_rounds import DecisionRounds
 from hvd_dbs.job.loop import TrainingLoop
@@ -185,7 +186,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
         end = time.thread_time() + 0.05
         while time.thread_time() < end:
             pass
-        return Pace(1.0, 1, 1.0, 1.0)
+        return Pace(1.0, 1, 1.0, 1.0, 0.5)
 
     monkeypatch.setattr(own_time, "num_usable_cores", lambda: 1)
     collective = Threaded()
@@ -216,8 +217,13 @@ def test_a_strategy_knows_what_a_round_costs(loop):
 
 def test_the_busiest_rank_says_what_a_whole_step_takes():
     """The others may tell of steps before its pace has changed."""
-    rows = np.array([[4.0, 0.1, 0.5, 0.2], [4.0, 0.8, np.nan, 0.9], [4.0, np.nan, 0.0, np.nan]])
-    heard = Heard.of(rows.T)
+    rows = np.array(
+        [
+            Report(Measurement.of([4], [busy]), step_seconds=step).row
+            for busy, step in ((0.1, 0.2), (0.8, 0.9), (np.nan, np.nan))
+        ]
+    )
+    heard = Heard.of(rows, Communication())
     assert heard.step_seconds == 0.9
     np.testing.assert_array_equal(heard.busy_seconds, [0.1, 0.8, np.nan])
-    assert np.isnan(Heard.of(rows[2:].T).step_seconds)
+    assert np.isnan(Heard.of(rows[2:], Communication()).step_seconds)

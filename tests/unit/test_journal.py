@@ -67,6 +67,30 @@ def test_what_is_unknown_is_null_in_the_file_and_nan_again(tmp_path):
     assert all(math.isnan(value) for value in unknown)
 
 
+def test_communication_is_read_again_and_older_journals_have_none(tmp_path):
+    measured = {
+        "first_bucket_seconds": (0.0625, math.nan),
+        "overlap_seconds": 0.0,  # One bucket.
+        "last_bucket_seconds": 0.03125,
+        "negotiation_seconds": 0.001,
+    }
+    path = written(tmp_path / "run.jsonl", JOB, a_round(**measured))
+    read = read_journal(path)[0][0].rounds[0]
+    assert read.first_bucket_seconds[0] == 0.0625 and math.isnan(read.first_bucket_seconds[1])
+    assert (read.overlap_seconds, read.last_bucket_seconds) == (0.0, 0.03125)
+    assert read.negotiation_seconds == 0.001
+    older = json.loads(path.read_text().splitlines()[1])
+    for name in measured:
+        del older[name]
+    (tmp_path / "older.jsonl").write_text(
+        path.read_text().splitlines()[0] + "\n" + json.dumps(older) + "\n"
+    )
+    read = read_journal(tmp_path / "older.jsonl")[0][0].rounds[0]
+    assert read.first_bucket_seconds == () and math.isnan(read.overlap_seconds)
+    wrong = a_round(first_bucket_seconds=(0.1, 0.1, 0.1), overlap_seconds=-1.0)
+    assert read_journal(written(path, wrong))[1] == 1
+
+
 def test_links_are_read_again(tmp_path):
     links = (Link("a", "b", 12e6, 0.02), Link("b", "a", 13e6, math.nan))
     path = written(tmp_path / "run.jsonl", JOB, a_round(links=links))

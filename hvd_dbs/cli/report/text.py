@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from hvd_dbs.cli.wording import counted
 from hvd_dbs.comm.links import Link
 from hvd_dbs.job.bottleneck import Bottleneck
 from hvd_dbs.job.journal import JournalPart, RoundEntry
+from hvd_dbs.job.step_parts import StepParts, percent
 
 _FEW_ROUNDS = 5
 _LEAST_GAIN = 1.05
@@ -34,7 +34,7 @@ class RankFigures:
         batch_sizes: Local batch sizes in all of them, shape `[size]`.
         samples_per_second: Medians, shape `[size]`.
         waits: Parts of a step in which a rank waits for slower ones, medians, shape `[size]`.
-        rest: Part of a step that is nobody's own work, such as communication; median.
+        parts: Of a step, medians.
         cpu_load: Use of its processors by others, medians, shape `[size]`.
         step_seconds: Of a whole step, median.
     """
@@ -42,7 +42,7 @@ class RankFigures:
     batch_sizes: NDArray[np.int64]
     samples_per_second: NDArray[np.float64]
     waits: NDArray[np.float64]
-    rest: float
+    parts: StepParts
     cpu_load: NDArray[np.float64]
     step_seconds: float
 
@@ -55,7 +55,8 @@ class RankFigures:
     @property
     def step_gain(self) -> float:
         """The same for whole steps, whose communication takes as long as before."""
-        return 1 / (self.rest + (1 - self.rest) / self.gain)
+        rest = self.parts.rest
+        return 1 / (rest + (1 - rest) / self.gain)
 
     @classmethod
     def of(cls, rounds: tuple[RoundEntry, ...]) -> RankFigures:
@@ -69,7 +70,7 @@ class RankFigures:
             batch_sizes=batch_sizes[0],
             samples_per_second=_median(batch_sizes / busy_seconds),
             waits=_median(waits),
-            rest=float(np.maximum(0.0, _median(1 - slowest / step_seconds))),
+            parts=StepParts(*_median(np.array([StepParts.of(one).as_row for one in rounds]))),
             cpu_load=_median(np.array([entry.cpu_load for entry in rounds])),
             step_seconds=float(_median(step_seconds)),
         )
@@ -121,9 +122,9 @@ def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: b
             str(first.batch_sizes[rank]),
             str(last.batch_sizes[rank]),
             _number(last.samples_per_second[rank]),
-            _percent(first.waits[rank]),
-            _percent(last.waits[rank]),
-            _percent(last.cpu_load[rank]),
+            percent(first.waits[rank]),
+            percent(last.waits[rank]),
+            percent(last.cpu_load[rank]),
         )
         for rank in shown
     ]
@@ -145,19 +146,21 @@ def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: b
 
 def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
     before, now = 1000 * first.step_seconds, 1000 * last.step_seconds
-    waits, rest = _percent(_mean(last.waits)), _percent(last.rest)
+    waits, rest = percent(last.parts.waiting), percent(last.parts.rest)
+    of_rest = f": {last.parts.text}" if last.parts.text else ""
     if np.array_equal(first.batch_sizes, last.batch_sizes):
         lines = [
             f"A step takes {now:.1f} ms.",
             f"Ranks wait for slower ones {waits} of the time; communication and the rest take "
-            f"{rest}.",
+            f"{rest}{of_rest}.",
         ]
     else:
         lines = [
             f"A step took {before:.1f} ms at first and takes {now:.1f} ms now: "
             f"{before / now:.2f} times as fast.",
-            f"Ranks waited for slower ones {_percent(_mean(first.waits))} of the time, now "
-            f"{waits}; communication and the rest took {_percent(first.rest)}, now {rest}.",
+            f"Ranks waited for slower ones {percent(first.parts.waiting)} of the time, now "
+            f"{waits}; communication and the rest took {percent(first.parts.rest)}, now "
+            f"{rest}{of_rest}.",
         ]
     lines += [*_bottleneck(part, last), *_slowest(part, last)]
     if last.step_gain > _LEAST_GAIN:
@@ -170,7 +173,7 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
 
 def _bottleneck(part: JournalPart, last: RankFigures) -> list[str]:
     num_hosts = len(set(part.job.hosts))
-    found = Bottleneck.of(last.rest, _mean(last.waits), num_hosts, _links(part))
+    found = Bottleneck.of(last.parts, num_hosts, _links(part))
     if found is None or len(part.job.hosts) == 1:
         return []
     return [f"{found.conclusion[0].upper()}{found.conclusion[1:]}"]
@@ -223,14 +226,5 @@ def _of_known(
         return np.asarray(function(rows, axis=axis))
 
 
-def _mean(values: NDArray[np.float64]) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else math.nan
-
-
 def _number(value: float) -> str:
     return f"{value:.0f}" if np.isfinite(value) else "-"
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.0f} %" if np.isfinite(part) else "-"

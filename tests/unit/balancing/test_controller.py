@@ -214,6 +214,25 @@ def test_affine_curves_doubt_what_is_not_a_time():
     assert curves.known.tolist() == [True, False, False, False]
 
 
+def test_what_time_curves_know_of_a_step_is_not_communication_twice():
+    """Cannikin's know of communication that sticks out, the others do not."""
+    for strategy in (strategies.dbs(), strategies.cannikin(), strategies.adaptive()):
+        controller = Controller(strategy, 96, Bounds.of(2, minimum=1), num_rows=2)
+        measured = Measurement.of(
+            [48, 48],
+            [0.1, 0.2],
+            first_bucket_seconds=[0.05, 0.1],
+            overlap_seconds=[0.3, 0.3],
+            last_bucket_seconds=[0.05, 0.05],
+        )
+        records = controller.observe(measured)
+        controller.note_step(0.45, np.array([48.0, 48.0]))
+        assert controller.decide(records).predicted_seconds[0] == pytest.approx(0.45)
+        records = controller.observe(measured)
+        controller.note_step(float("nan"), np.array([48.0, 48.0]))
+        assert np.isfinite(controller.decide(records).predicted_seconds[0])
+
+
 def test_predicted_steps_include_the_communication_that_was_measured():
     """A decision is the same; what it predicts can be compared with whole steps."""
     plain, slow = controller_of(), controller_of()

@@ -124,6 +124,21 @@ def test_a_slow_network_is_named(path):
     ]
 
 
+def test_measured_communication_is_shown_by_its_parts(path):
+    busy = {"busy_seconds": (0.03, 0.03), "step_seconds": 0.1, "first_bucket_seconds": (0.01, 0.01)}
+    measured = {"overlap_seconds": 0.03, "last_bucket_seconds": 0.02, "negotiation_seconds": 0.002}
+    rounds = [a_round(step, (32, 32), (32, 32), **busy, **measured) for step in (2, 4)]
+    write(path, JobEntry(("a", "b"), "dbs", 64), *rounds)
+    lines = report(path)[1].splitlines()
+    # T_o ends at 40 ms, 10 ms after the ranks are ready.
+    assert lines[8:10] == [
+        "Ranks wait for slower ones 0 % of the time; communication and the rest take 70 %: 30 % "
+        "communication that nothing hides (negotiation 2 %), 40 % waiting for ranks that are slow "
+        "by turns.",
+        "The network holds the job back, balancing cannot help.",
+    ]
+
+
 def test_where_the_network_takes_the_time_no_split_is_praised(path):
     busy = {"busy_seconds": (0.001, 0.003), "step_seconds": 0.1}
     write(path, JobEntry(("a", "b"), "dbs", 64), a_round(2, (32, 32), (32, 32), **busy))

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -23,6 +25,7 @@ void StepClock::Restart() {
   const std::lock_guard<std::mutex> lock(mutex_);
   last_back_.reset();
   asked_.reset();
+  buckets_.clear();
 }
 
 void StepClock::Ask(HostMark mark) {
@@ -44,18 +47,35 @@ void StepClock::Ready(std::shared_ptr<const TimeMark> mark) {
 
 void StepClock::Back(std::shared_ptr<const TimeMark> mark, double num_samples) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (ready_ != nullptr) {
-    pending_.push_back(
-        {last_back_, std::move(ready_), mark, num_samples, data_seconds_, excluded_seconds_});
-  }
-  ready_ = nullptr;
-  excluded_seconds_ = 0;
-  data_seconds_ = std::numeric_limits<double>::quiet_NaN();
   // Where a call runs several steps, nobody says when it asks for the next one's data.
   const auto* host = dynamic_cast<const HostMark*>(mark.get());
-  asked_ = host == nullptr ? HostMark() : *host;
+  const HostMark now = host == nullptr ? HostMark() : *host;
+  if (ready_ != nullptr) {
+    pending_.push_back({last_back_, std::move(ready_), mark, num_samples, data_seconds_,
+                        excluded_seconds_, std::move(buckets_), now});
+  }
+  ready_ = nullptr;
+  buckets_.clear();
+  excluded_seconds_ = 0;
+  data_seconds_ = std::numeric_limits<double>::quiet_NaN();
+  asked_ = now;
   last_back_ = std::move(mark);
   Resolve();
+}
+
+void StepClock::BucketSent(int64_t number, std::shared_ptr<const TimeMark> mark) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // What a failed step has left there is replaced.
+  const auto same = [number](const Bucket& bucket) { return bucket.number == number; };
+  buckets_.erase(std::remove_if(buckets_.begin(), buckets_.end(), same), buckets_.end());
+  buckets_.push_back({number, std::move(mark), std::nullopt});
+}
+
+void StepClock::BucketBack(int64_t number, HostMark mark) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (Bucket& bucket : buckets_) {
+    if (bucket.number == number) bucket.back = mark;
+  }
 }
 
 void StepClock::Exclude(double seconds) {
@@ -78,15 +98,45 @@ std::vector<StepTimes> StepClock::Peek(size_t num_steps) {
           known_.end()};
 }
 
+StepTimes StepClock::TimesOf(const Step& step) {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  const double busy = step.begin == nullptr
+                          ? kUnknown
+                          : step.ready->SecondsSince(*step.begin) - step.excluded_seconds;
+  const double wait = step.back->SecondsSince(*step.ready);
+  StepTimes times = {busy, wait, step.num_samples, step.data_seconds, busy, 0, wait};
+  if (step.buckets.size() < 2) return times;  // One has nothing to hide behind.
+  // Of each bucket when it was sent and back, as seconds before the step's end. A device's and the
+  // host's moments only compare by that end, when the device has nothing else to do.
+  std::vector<std::pair<double, double>> before;
+  for (const Bucket& bucket : step.buckets) {
+    const double sent =
+        bucket.sent == nullptr ? kUnknown : step.back->SecondsSince(*bucket.sent);
+    const double back = bucket.back ? step.back_on_host.SecondsSince(*bucket.back) : kUnknown;
+    if (std::isnan(sent) || std::isnan(back)) {
+      times.first_bucket_seconds = times.overlap_seconds = times.last_bucket_seconds = kUnknown;
+      return times;
+    }
+    before.emplace_back(sent, back);
+  }
+  std::sort(before.begin(), before.end(), std::greater<>());
+  times.first_bucket_seconds = busy - std::max(before.front().first - wait, 0.0);
+  // Buckets may be packed in any order, and leave one after the other.
+  const auto is_later = [](const auto& one, const auto& other) { return one.second < other.second; };
+  before.erase(std::min_element(before.begin(), before.end(), is_later));  // The one back last.
+  double free = std::numeric_limits<double>::infinity();  // No bucket is on its way since then.
+  for (const auto& [sent, back] : before) {
+    times.overlap_seconds += std::max(std::min(sent, free) - back, 0.0);
+    free = std::min(free, back);
+  }
+  times.last_bucket_seconds = std::max(std::min(wait, free), 0.0);
+  return times;
+}
+
 void StepClock::Resolve() {
   // Moments pass in the order in which they were noted.
   while (!pending_.empty() && pending_.front().back->Passed()) {
-    const Step& step = pending_.front();
-    const double busy = step.begin == nullptr ? std::numeric_limits<double>::quiet_NaN()
-                                              : step.ready->SecondsSince(*step.begin) -
-                                                    step.excluded_seconds;
-    known_.push_back(
-        {busy, step.back->SecondsSince(*step.ready), step.num_samples, step.data_seconds});
+    known_.push_back(TimesOf(pending_.front()));
     pending_.pop_front();
   }
   while (known_.size() > capacity_) known_.pop_front();
@@ -167,7 +217,7 @@ HVD_DBS_EXPORT bool hvd_dbs_step_clock_take_heard(int64_t clock) {
 
 namespace {
 
-// Busy, wait, samples and data of each step, 4 numbers in a row; returns how many steps.
+// What `StepTimes` has, in that order, 7 numbers for each step; returns how many steps.
 int64_t Write(const std::vector<hvd_dbs::StepTimes>& steps, double* rows, int64_t capacity) {
   int64_t num_steps = 0;
   for (const hvd_dbs::StepTimes& step : steps) {
@@ -176,6 +226,9 @@ int64_t Write(const std::vector<hvd_dbs::StepTimes>& steps, double* rows, int64_
     *rows++ = step.wait_seconds;
     *rows++ = step.num_samples;
     *rows++ = step.data_seconds;
+    *rows++ = step.first_bucket_seconds;
+    *rows++ = step.overlap_seconds;
+    *rows++ = step.last_bucket_seconds;
     ++num_steps;
   }
   return num_steps;

@@ -1,5 +1,6 @@
 // When a rank had its data, when its own gradients were ready and when the reduced ones came back,
-// step by step; which step that is; and the news that ranks tell each other with the gradients.
+// step by step, by bucket too; which step that is; and the news that ranks tell each other with the
+// gradients.
 #ifndef HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 #define HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 
@@ -42,10 +43,13 @@ struct StepTimes {
   double wait_seconds;
   double num_samples;
   double data_seconds;  // NaN where nobody has noted both ends.
+  double first_bucket_seconds;  // Until the first bucket was sent; at most busy_seconds.
+  double overlap_seconds;  // Some bucket but the last one back was on its way; NaN: unknown.
+  double last_bucket_seconds;  // From when all is ready and those are back; likewise.
 };
 
 // busy(k) = ready(k) - back(k-1) - excluded, wait(k) = back(k) - ready(k),
-// data(k) = fed(k) - asked(k).
+// data(k) = fed(k) - asked(k). Without notes of buckets there is one.
 // Safe to use from several threads.
 class StepClock {
  public:
@@ -60,6 +64,10 @@ class StepClock {
   void Fed(HostMark mark);
   void Ready(std::shared_ptr<const TimeMark> mark);
   void Back(std::shared_ptr<const TimeMark> mark, double num_samples);
+  // A bucket of the step is ready to be sent, on the device of the gradients, and its sum is back,
+  // which the host knows at once. Numbers tell the buckets of a step apart.
+  void BucketSent(int64_t number, std::shared_ptr<const TimeMark> mark);
+  void BucketBack(int64_t number, HostMark mark);
   // So much of the time since the last `Back` is no part of the step under way.
   void Exclude(double seconds);
   // The steps since the last call whose times are known by now, oldest first.
@@ -80,6 +88,12 @@ class StepClock {
   bool TakeHeard() { return heard_.exchange(false); }
 
  private:
+  struct Bucket {
+    int64_t number;
+    std::shared_ptr<const TimeMark> sent;
+    std::optional<HostMark> back;
+  };
+
   struct Step {
     std::shared_ptr<const TimeMark> begin;  // Null after a restart.
     std::shared_ptr<const TimeMark> ready;
@@ -87,8 +101,11 @@ class StepClock {
     double num_samples;
     double data_seconds;
     double excluded_seconds;
+    std::vector<Bucket> buckets;
+    HostMark back_on_host;  // When `back` was noted.
   };
 
+  static StepTimes TimesOf(const Step& step);
   void Resolve();
 
   const size_t capacity_;
@@ -98,6 +115,7 @@ class StepClock {
   std::optional<HostMark> asked_;
   double data_seconds_ = std::numeric_limits<double>::quiet_NaN();
   double excluded_seconds_ = 0;
+  std::vector<Bucket> buckets_;
   std::deque<Step> pending_;
   std::deque<StepTimes> known_;
   std::atomic<int64_t> step_ = -1;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "hvd_dbs/ops/cc/core/pack.h"
+#include "hvd_dbs/ops/cc/core/step_clock.h"
+#include "hvd_dbs/ops/cc/kernels/moment.h"
 #include "hvd_dbs/ops/cc/kernels/number_types.h"
 #include "hvd_dbs/ops/cc/kernels/worker_threads.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -58,6 +60,8 @@ class PackOp : public OpKernel {
  public:
   explicit PackOp(OpKernelConstruction* context) : OpKernel(context) {
     on_gpu_ = context->device_type() == tensorflow::DEVICE_GPU;
+    OP_REQUIRES_OK(context, context->GetAttr("clock", &clock_));
+    OP_REQUIRES_OK(context, context->GetAttr("number", &number_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -94,11 +98,13 @@ class PackOp : public OpKernel {
       Pack(tensors, layout, factor, data, WorkerThreads(context));
       kept_.Keep(bucket);
     }
+    if (const auto clock = FindStepClock(clock_)) clock->BucketSent(number_, Now(context, on_gpu_));
     context->set_output(0, bucket);
   }
 
  private:
   bool on_gpu_;
+  int64_t clock_, number_;
   KeptBucket kept_;
 };
 

@@ -7,10 +7,8 @@
 #include <memory>
 
 #include "hvd_dbs/ops/cc/core/step_clock.h"
+#include "hvd_dbs/ops/cc/kernels/moment.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#ifdef HVD_DBS_WITH_CUDA
-#include "hvd_dbs/ops/cc/core/event_mark.h"
-#endif
 
 namespace hvd_dbs {
 namespace {
@@ -32,11 +30,8 @@ class StepClockOp : public OpKernel {
   bool IsExpensive() override { return false; }
 
  protected:
-  std::shared_ptr<const TimeMark> Now([[maybe_unused]] OpKernelContext* context) const {
-#ifdef HVD_DBS_WITH_CUDA
-    if (on_gpu_) return MarkStream(context->eigen_gpu_device().stream());
-#endif
-    return std::make_shared<const HostMark>();
+  std::shared_ptr<const TimeMark> Now(OpKernelContext* context) const {
+    return hvd_dbs::Now(context, on_gpu_);
   }
 
   // Null if the clock is gone: its graph may live longer.

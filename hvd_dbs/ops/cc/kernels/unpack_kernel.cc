@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hvd_dbs/ops/cc/core/pack.h"
+#include "hvd_dbs/ops/cc/core/step_clock.h"
 #include "hvd_dbs/ops/cc/kernels/number_types.h"
 #include "hvd_dbs/ops/cc/kernels/worker_threads.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -34,9 +35,13 @@ class UnpackOp : public OpKernel {
   explicit UnpackOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("shapes", &known_shapes_));
     on_gpu_ = context->device_type() == tensorflow::DEVICE_GPU;
+    OP_REQUIRES_OK(context, context->GetAttr("clock", &clock_));
+    OP_REQUIRES_OK(context, context->GetAttr("number", &number_));
   }
 
   void Compute(OpKernelContext* context) override {
+    // Of a GPU too: it may still have work queued that the sum has not waited for.
+    if (const auto clock = FindStepClock(clock_)) clock->BucketBack(number_, HostMark());
     const Tensor& bucket = context->input(0);
     std::vector<TensorShape> shapes;
     OP_REQUIRES_OK(context, Shapes(context, &shapes));
@@ -103,6 +108,7 @@ class UnpackOp : public OpKernel {
 
   std::vector<PartialTensorShape> known_shapes_;
   bool on_gpu_;
+  int64_t clock_, number_;
 };
 
 #define HVD_DBS_REGISTER_ON(device, Element, Wire)                              \

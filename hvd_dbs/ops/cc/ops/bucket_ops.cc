@@ -56,6 +56,8 @@ REGISTER_OP("HvdDbsPack")
     .Attr("N: int >= 1")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Wire: {half, float, double}")
+    .Attr("clock: int = -1")
+    .Attr("number: int = 0")
     .SetShapeFn(PackShape)
     .Doc(R"doc(
 Copies tensors, times a factor, into one flat bucket.
@@ -66,6 +68,8 @@ tensors: Any shapes.
 factor: The rank's share of the weights of all ranks, in host memory.
 bucket: Each tensor at a 64-byte boundary, zeros between them.
 Wire: Type of the bucket: T or float or, for compression, half.
+clock: Number of the step clock that notes when the bucket is there; negative: none does.
+number: Of the bucket in the step.
 )doc");
 
 REGISTER_OP("HvdDbsUnpack")
@@ -77,6 +81,8 @@ REGISTER_OP("HvdDbsUnpack")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Wire: {half, float, double}")
     .Attr("shapes: list(shape)")
+    .Attr("clock: int = -1")
+    .Attr("number: int = 0")
     .SetShapeFn(UnpackShape)
     .Doc(R"doc(
 Takes the weighted means out of a bucket that was summed over all ranks.
@@ -87,6 +93,8 @@ bucket: Sum of what HvdDbsPack made on each rank.
 dynamic_shapes: The shapes of all tensors, in host memory; nothing if all are known in advance.
 tensors: In the order in which they were packed.
 shapes: As far as the shapes are known in advance.
+clock: Number of the step clock that notes that the sum is back; negative: none does.
+number: Of the bucket in the step.
 )doc");
 
 }  // namespace

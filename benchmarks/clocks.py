@@ -1,0 +1,120 @@
+"""What the clocks take of a step: noting when gradients and their buckets are ready and back.
+
+    scripts/bench.sh clocks                     on 1 and 2 ranks
+    mpirun -np 2 python -m benchmarks.clocks    on these ranks
+
+The same gradients are reduced without a clock, with one that notes the step, and with one that
+notes its buckets too and is read as a job reads it. All take turns, in an order that changes. Told
+are medians of the differences to the step without a clock, of the slowest rank, with the quartiles
+of the medians of blocks, and as a part of a step of 100 ms. The goal is 0.1 % at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.pace_news import STEPS_WATCHED
+from hvd_dbs.comm import collective as job
+from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
+
+_GRADIENTS, _ELEMENTS, _BUCKET_BYTES = 20, 1000, 16_000
+"""Five buckets, as of a model of 100 MB; the clocks' cost does not depend on bytes."""
+_WARM_UP, _BLOCKS = 20, 20
+_STEP_SECONDS = 0.1
+_VARIANTS = ("no clock", "the step", "the step and its buckets")
+
+
+def main() -> None:
+    """Measures on the ranks that it is started on; rank 0 prints."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=2000, help="of each kind")
+    parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    options = parser.parse_args()
+    hvd.init()
+    collective = job.connect()
+    seconds = _measure(options.steps)
+    rows = [_figures(collective, seconds[:, which] - seconds[:, 0]) for which in (1, 2)]
+    whole = 1e6 * float(np.median(seconds[:, 0]))
+    if collective.rank == 0:
+        print(f"\n**What the clocks take of a step, {collective.size} ranks**\n")
+        print("| noted | us (median; quartiles of blocks) | of 100 ms |\n|---|---:|---:|")
+        for name, (median, low, high) in zip(_VARIANTS[1:], rows, strict=True):
+            part = 100 * median / 1e6 / _STEP_SECONDS
+            print(f"| {name} | {median:.1f}; {low:.1f} to {high:.1f} | {part:.4f} % |")
+        print(f"\nThe step without a clock takes {whole:.0f} us.")
+        if options.json:
+            figures = {"ranks": collective.size, "without": whole, "differences": rows}
+            options.json.write_text(json.dumps(figures) + "\n")
+    hvd.shutdown()
+
+
+def _measure(num_steps: int) -> NDArray[np.float64]:
+    """Seconds of steps without a clock and with both kinds, shape `[num_steps, 3]`."""
+    steps = [_step(variant) for variant in range(len(_VARIANTS))]
+    seconds = np.zeros((_WARM_UP + num_steps, len(steps)))
+    for number in range(len(seconds)):
+        for turn in range(len(steps)):
+            which = (number + turn) % len(steps)
+            start = time.perf_counter()
+            steps[which](number)
+            seconds[number, which] = time.perf_counter() - start
+    return seconds[_WARM_UP:]
+
+
+def _step(variant: int) -> Callable[[int], None]:
+    clock = StepClock()
+    gradients = [tf.ones([_ELEMENTS])] * _GRADIENTS
+    noting = clock.noting_buckets if variant == 2 else contextlib.nullcontext
+
+    @tf.function
+    def reduce(*gradients: tf.Tensor) -> tf.Tensor:
+        if variant:
+            clock.fed(gradients)
+            ready = clock.ready(gradients)
+        with noting():
+            means = weighted_allreduce(
+                gradients,
+                1.0,
+                total_weight=hvd.size(),
+                bucket_bytes=_BUCKET_BYTES,
+                name=f"benchmark.clocks.{variant}",
+            )
+        if variant:
+            clock.back(ready, means, tf.constant(1))
+        return means[0]
+
+    def step(number: int) -> None:
+        if variant:
+            clock.begin_step(number)
+            clock.ask()
+        reduce(*gradients)
+        if variant:
+            clock.peek(STEPS_WATCHED)
+
+    return step
+
+
+def _figures(
+    collective: job.Collective, differences: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """Microseconds: the median, and the quartiles of the medians of blocks; the slowest rank's."""
+    medians = [np.median(block) for block in np.array_split(differences, _BLOCKS)]
+    mine = 1e6 * np.array([np.median(differences), *np.percentile(medians, [25, 75])])
+    rows = collective.allgather(mine)
+    median, low, high = rows[np.argmax(rows[:, 0])].tolist()
+    return median, low, high
+
+
+if __name__ == "__main__":
+    main()
