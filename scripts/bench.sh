@@ -41,7 +41,7 @@ if [[ $kind == round ]]; then
   for ranks in 2 4 8; do job "$ranks"; done
 elif [[ $kind == costs ]]; then
   job "$(nproc)"
-elelif [[ $kind == clocks ]]; then
+elif [[ $kind == clocks ]]; then
   for ranks in 1 2; do job "$ranks"; done
 elif [[ $kind == losses ]]; then
   for ranks in 2 4; do job "$ranks"; done
