@@ -58,6 +58,14 @@ class Collective:
         """Nothing more is started; what has not begun yet never does. Not collective."""
         return
 
+    def require_open(self) -> None:
+        """Raises HorovodInternalError if it is closed. Not collective.
+
+        To be called right before what other ranks wait for: an exchange that was under way when the
+        ranks changed would meet those of the ranks that there are now.
+        """
+        return
+
 
 class AloneCollective(Collective):
     """A job of one process."""
@@ -161,6 +169,15 @@ class ThreadedCollective(Collective):
         """What is under way ends when Horovod shuts down; what is behind it is dropped."""
         self._thread.close()
 
+    def require_open(self) -> None:
+        """Raises HorovodInternalError if it is closed."""
+        from horovod.common.exceptions import HorovodInternalError
+
+        if self._thread.is_closed:
+            raise HorovodInternalError(
+                "the ranks changed, or another one failed, while they exchanged their timings."
+            )
+
     def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError
 
@@ -257,7 +274,8 @@ class MpiCollective(ThreadedCollective):
         from horovod.common.exceptions import HorovodInternalError
         from mpi4py import MPI
 
-        if self._thread.is_closed or MPI.Is_finalized():
+        self.require_open()
+        if MPI.Is_finalized():
             raise HorovodInternalError(
                 "MPI has ended while ranks exchanged their timings: another rank has failed."
             )
@@ -298,8 +316,10 @@ class HorovodCollective(ThreadedCollective):
         key = (operation, sent.dtype, sent.ndim)
         if key not in self._functions:
             spec = tf.TensorSpec([None] * sent.ndim, sent.dtype)
-            self._functions[key] = tf.function(partial(operation), [spec], autograph=False)
-        return np.array(self._functions[key](sent))
+            function = tf.function(partial(operation), [spec], autograph=False)
+            self._functions[key] = function.get_concrete_function()  # Takes long.
+        self.require_open()
+        return np.array(self._functions[key](tf.constant(sent)))
 
 
 def connect(name: str = "collective") -> Collective:

@@ -44,10 +44,10 @@ class Communication:
     def first(cls, collective: Collective, row: NDArray[np.float64]) -> Communication:
         """What the first round of a training shows, by an exchange of its own. Collective.
 
-        In later rounds `after` is told what is exchanged anyway; so a round's time models know the
-        rounds before it, and that of the first round is no exception.
+        Later rounds add to it with `after` what they exchange anyway, which the time models of the
+        next round use. Only the first round has nothing from before.
         """
-        negotiation = negotiation_seconds(collective.size)
+        negotiation = negotiation_seconds(collective)
         return cls(negotiation_seconds=negotiation).after(collective.allgather(row))
 
     @property

@@ -47,6 +47,32 @@ print("done", rank)
 """
 
 
+CHANGED_RANKS = """
+import threading, hvd_dbs.tensorflow as hvd, numpy as np
+from concurrent.futures import wait
+from hvd_dbs.comm.collective import connect
+from hvd_dbs.comm.negotiation import negotiation_seconds
+from hvd_dbs.watchdog.crash_report import is_lost_peer
+hvd.init()
+rank, ours = hvd.rank(), connect("ours")
+for exchange in (lambda ranks: ranks.allgather(np.array([-1])), negotiation_seconds):
+    may_go_on = threading.Event()
+    under_way = ours.start(lambda ranks: (may_go_on.wait(), exchange(ranks)))
+    ours.close()
+    hvd.shutdown()
+    hvd.init()
+    ours = connect("ours")
+    if rank == 1:  # One rank alone meets its exchange of before.
+        may_go_on.set()
+        wait([under_way], 5)
+    assert negotiation_seconds(ours) > 0
+    assert ours.allgather(np.array([rank])).tolist() == [[0], [1]]
+    may_go_on.set()
+    assert is_lost_peer(under_way.exception(5))
+print("done", rank)
+"""
+
+
 LATE = """
 import time, hvd_dbs.tensorflow as hvd, numpy as np
 from hvd_dbs.comm import collective
@@ -64,6 +90,7 @@ OTHERS = {
     "late at the end": mpirun(2, python("-c", LATE)),
     "late at the shutdown": mpirun(2, python("-c", LATE + "hvd.shutdown()")),
     "exchanges": horovodrun(2, python("-c", EXCHANGES), "--gloo"),
+    "changed ranks": horovodrun(2, python("-c", CHANGED_RANKS), "--gloo"),
     "files": mpirun(2, python("examples/keras_tfrecord.py", "--epochs", "2", "--strategy", "even")),
     "wrong argument": mpirun(2, python("examples/keras_digits.py", "--strategy", "quick")),
 }
@@ -92,6 +119,14 @@ def test_exchanges_may_be_under_way_at_once_under_gloo():
     assert "done 0" in job.output and "done 1" in job.output
     # TensorFlow counted the functions of all exchanges together, and warned of their number.
     assert "retracing" not in job.output
+
+
+@JOBS.needed("changed ranks")
+def test_what_was_under_way_when_the_ranks_changed_meets_nothing_of_theirs():
+    """An elastic job stood still: sums of before were taken for those of the new ranks."""
+    job = JOBS["changed ranks"]
+    assert job.exit_code == 0, job.output[-4000:]
+    assert "done 0" in job.output and "done 1" in job.output
 
 
 @pytest.mark.parametrize("name", named("late at the end", "late at the shutdown"))

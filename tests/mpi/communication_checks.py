@@ -20,12 +20,14 @@ import hvd_dbs.keras as hvd
 from hvd_dbs.balancing import Measurement, Strategy
 from hvd_dbs.balancing.solvers import Proportional
 from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.comm.background import BackgroundThread
+from hvd_dbs.comm.negotiation import negotiation_seconds
 from hvd_dbs.job.journal import RoundEntry, read_journal
 from hvd_dbs.ops import buckets, native
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import gradient_reducer
 from tests.mpi.problems import SEED, compile_model, fit, hvd_collective, images, sgd
-from tests.mpi.together import shared
+from tests.mpi.together import meet, shared
 
 B = 12
 LINK = 0.1
@@ -156,3 +158,17 @@ def check_a_quick_link_hides_what_one_bucket_does_not():
     assert (columns("overlap_seconds") == 0).all()
     assert (columns("first_bucket_seconds") == columns("busy_seconds")).all()
     assert (columns("last_bucket_seconds") > 0).all()
+
+
+def check_negotiation_waits_for_all_ranks_each_time():
+    ranks, thread = hvd_collective(), BackgroundThread("negotiation")
+    for _ in range(3):  # What TensorFlow computes once and remembers waits for nobody.
+        meet()
+        if hvd.rank() == 0:
+            negotiated = thread.start(lambda: negotiation_seconds(ranks))
+            with pytest.raises(TimeoutError):
+                negotiated.result(NOISE)
+        meet()
+        seconds = negotiated.result(60) if hvd.rank() == 0 else negotiation_seconds(ranks)
+        assert 0 < seconds < NOISE
+    thread.close()
