@@ -66,7 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--faults", action="store_true", help="with the paper's fault generator")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--accuracy", type=float, default=0.9, help="time is told until this one")
+    parser.add_argument(
+        "--accuracy", type=float, default=0.9, help="time is reported until this one"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--timeout", type=float, default=1200.0)

@@ -65,7 +65,7 @@ CLUSTERS = {
 REPORTED = ("equal", "mixed", "pair", "three", "neighbour", "straggler")
 QUICK = ("equal_pair", "pair")
 REPLAYED = ("mixed", "three", "straggler", "neighbour_pair", "hosts")
-"""Unequal for good, with curves of several fixed parts, noisy, with a neighbour, behind a link."""
+"""Unequal for good, with curves of several fixed parts, noisy, with a neighbour, on a slow link."""
 
 
 @dataclass(frozen=True)

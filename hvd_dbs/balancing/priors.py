@@ -38,7 +38,7 @@ class Priors:
     change_rate: float = 0.003
     """Changes of pace a step."""
     change_sd: float = 0.6
-    """Log seconds of a change."""
+    """Log seconds of a change, or of a jump of the curve."""
     trend_rounds: float = 4.0
     """Rounds over which surprises are averaged, to see whether they point the same way."""
     trend_sigmas: float = 3.5
@@ -64,7 +64,7 @@ class Priors:
 
     # Prices.
     reaction: float = 2.0
-    """Steps until a bad plan is taken back, a slow rank is helped, and what is new is seen."""
+    """Steps until a slow rank is helped, and until what is new is seen."""
     switch: float = 2.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0

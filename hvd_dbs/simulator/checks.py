@@ -41,3 +41,10 @@ def require_count(name: str, value: int, most: int) -> None:
 def require_at_least(name: str, value: int, least: int) -> None:
     """Raises ValueError unless the value is at least `least`."""
     require(name, value, value >= least, f"a whole number from {least} on")
+
+
+def require_period(from_step: int, to_step: int | None) -> None:
+    """Raises ValueError unless the second step is after the first; None: there is no end."""
+    require_at_least("from_step", from_step, 0)
+    if to_step is not None:
+        require("to_step", to_step, to_step > from_step, f"a step after from_step={from_step}")

@@ -13,6 +13,7 @@ from hvd_dbs.simulator.checks import (
     require_at_least,
     require_fraction,
     require_not_negative,
+    require_period,
     require_positive,
 )
 from hvd_dbs.simulator.disturbance import Disturbance
@@ -46,10 +47,7 @@ class Neighbour(Disturbance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least("from_step", self.from_step, 0)
-        if self.to_step is not None:
-            fits = self.to_step > self.from_step
-            require("to_step", self.to_step, fits, f"a step after from_step={self.from_step}")
+        require_period(self.from_step, self.to_step)
         require_positive("slowdown", self.slowdown)
         require_not_negative("extra_ms", self.extra_ms)
         if self.load is not None:
@@ -222,10 +220,7 @@ class SlowNetwork(Disturbance):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least("from_step", self.from_step, 0)
-        if self.to_step is not None:
-            fits = self.to_step > self.from_step
-            require("to_step", self.to_step, fits, f"a step after from_step={self.from_step}")
+        require_period(self.from_step, self.to_step)
         require("slowdown", self.slowdown, 1 <= self.slowdown < math.inf, "a number from 1 on")
 
     def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:

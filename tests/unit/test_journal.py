@@ -12,6 +12,7 @@ import pytest
 from hvd_dbs.comm.links import Link
 from hvd_dbs.job import journal as journal_module
 from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry, read_journal
+from tests.journals import written
 
 JOB = JobEntry(("a", "b"), "dbs", 64)
 
@@ -30,14 +31,6 @@ def a_round(step=4, **changes):
         "predicted_seconds": (0.25, 0.1875),
     }
     return RoundEntry(**{**fields, **changes})
-
-
-def written(path, *entries):
-    journal = Journal(path)
-    for entry in entries:
-        journal.write(entry)
-    journal.flush()
-    return path
 
 
 def test_what_is_written_is_read_again(tmp_path):

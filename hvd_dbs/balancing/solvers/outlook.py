@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.plan import Plan
-from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
+from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 
 _POINTS, _LEAST_SD = 16, 1e-6
@@ -59,9 +59,13 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[Outloo
     return Outlook(now, now - better), Outlook(expected_longest(mean, sd, *risk), later)
 
 
-def longest(mean: NDArray[np.float64], sd: NDArray[np.float64], periods: SlowPeriods) -> float:
-    """Expected log of the longest time of all ranks, given those of each; shapes `[size]`."""
-    chance, further = periods.chance(PRIORS.reaction), periods.further()
+def longest(
+    mean: NDArray[np.float64],
+    sd: NDArray[np.float64],
+    chance: NDArray[np.float64],
+    further: NDArray[np.float64],
+) -> float:
+    """`expected_longest` of thousands of ranks, of which a part is looked at; shapes `[size]`."""
     ranks, weight = _latest(mean + 3 * sd + np.where(chance > 0, further, 0.0))
     return expected_longest(mean[ranks], sd[ranks], chance[ranks], further[ranks], weight)
 

@@ -31,9 +31,9 @@ class ValueOfChange:
 
         T (J'(now) - J'(plan)) - C.
 
-    Candidates are the plan with the shortest step by the curves (a move), and by hopeful curves (a
-    trial), and by curves of ranks that are taken to be slow beforehand: those that become so more
-    often than others, or all (guards).
+    Candidates are the plan with the shortest step by the curves (a move) or, where that promises
+    more, by curves of ranks that are taken to be slow beforehand (a guard), and the one by hopeful
+    curves (a trial).
 
     With curves other than `PosteriorCurves`, which are taken to be sure, there are moves alone.
     """
@@ -101,14 +101,12 @@ def _guard(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
         return none
     chance, further = periods.chance(PRIORS.reaction), periods.further()
     risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
-    rates, sd = (
-        current.samples / curves.seconds(current.samples),
-        curves.deviations(current.samples),
-    )
+    samples = current.samples
+    rates, sd = samples / curves.seconds(samples), curves.deviations(samples)
 
     def promise(guard: NDArray[np.float64]) -> float:
         together = -np.log(np.sum(rates * np.exp(-guard)))
-        return longest(together - guard, sd, periods)
+        return longest(together - guard, sd, chance, further)
 
     return min((none, further * risky, further), key=promise)
 

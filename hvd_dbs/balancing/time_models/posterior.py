@@ -35,8 +35,8 @@ class Posterior:
     becomes uncertain, then the same update), a *return* (d becomes 0, and g what it was at the
     usual pace) or a *pause* (which is left out, and remembered in case the next round shows it
     again). The mixture is replaced by the normal
-    distribution with its mean and covariance. What lasts, and what is faster than before, becomes
-    the usual pace: g takes over d.
+    distribution with its mean and covariance. What is not slow, and what is
+    faster than before, becomes the usual pace: g takes over d.
 
     Variances of noise and of what kernels add to the curve are sums over counts of surprises;
     rates of changes and pauses are counted. Where surprises keep pointing the same way the pace

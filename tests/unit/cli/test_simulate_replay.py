@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from hvd_dbs.cli.main import main
-from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry
+from hvd_dbs.job.journal import JobEntry, RoundEntry
+from tests.journals import written
 
 JOB = JobEntry(("a", "b"), "even", 64)
 
@@ -28,14 +29,6 @@ def a_round(epoch, **changes):
         "predicted_seconds": (0.101, 0.101),
     }
     return RoundEntry(**{**fields, **changes})
-
-
-def written(path, *entries):
-    journal = Journal(path)
-    for entry in entries:
-        journal.write(entry)
-    journal.flush()
-    return path
 
 
 def run(*arguments):
