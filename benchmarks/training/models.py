@@ -17,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import datasets
 import keras_digits
 
+_WIDTH = 2048
+"""Of the layers of the wide net: 16 MiB of weights each, so each one's gradients are a bucket."""
+
 Samples = tuple[NDArray[Any], NDArray[np.int64]]
 
 
@@ -71,6 +74,17 @@ def _words(length: int, num_words: int) -> Callable[[int], Samples]:
     return samples
 
 
+def _vectors(num_samples: int) -> Samples:
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((num_samples, _WIDTH), np.float32)
+    return vectors, random.integers(0, 10, num_samples)
+
+
+def _wide_net() -> keras.Model:
+    wide = [layers.Dense(_WIDTH, activation="relu") for _ in range(3)]
+    return keras.Sequential([layers.Input((_WIDTH,)), *wide, layers.Dense(10)])
+
+
 def _residual_net() -> keras.Model:
     inputs = x = layers.Input((32, 32, 3))
     x = layers.Conv2D(16, 3, padding="same", use_bias=False)(x)
@@ -116,6 +130,7 @@ def _transformer() -> keras.Model:
 
 TASKS = {
     "digits": Task(192, 0.9, lambda: keras_digits.make_model((32, 32, 1)), _digits),
+    "wide": Task(64, 0.0, _wide_net, _vectors),
     "residual": Task(160, 0.9, _residual_net, _pictures),
     "embedding": Task(256, 0.0, _embedding_net, _words(128, 20_000)),
     "transformer": Task(192, 0.9, _transformer, _words(64, 1_000)),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.papers import dbs, faults, prediction, ratios
+from benchmarks.papers import cannikin, dbs, faults, prediction, ratios
 from benchmarks.papers.dynamic_minibatch import WAYS, Quadratic, around
 from benchmarks.papers.record_loads import Step, Visits, read, write
 from benchmarks.papers.rows import Row, spread_of, table
+from hvd_dbs.job.journal import RoundEntry
 
 
 def test_faults_are_those_of_the_paper():
@@ -55,6 +56,21 @@ def test_time_saved_is_by_epoch_and_leaves_the_start_out():
     saved, *accuracies = dbs.rows_of(measured, with_faults=False, wanted=0.9)
     assert saved.here == "38%" and saved.spread == "31% to 44%, 2 epochs"
     assert [row.here.split(" s ")[0] for row in accuracies] == ["12", "13"]
+
+
+def test_a_prediction_is_compared_with_the_next_round_of_its_plan():
+    def a_round(step, batch_sizes, seconds, plan, predicted):
+        known = (0.1, 0.1), (0.0, 0.0), seconds, batch_sizes, plan, "", (1.0, predicted)
+        return RoundEntry(0, step, batch_sizes, *known)
+
+    rounds = [
+        a_round(4, (8, 8), 1.0, (8, 8), 1.0),
+        a_round(8, (8, 8), 3.0, (8, 8), 1.0),  # Of the first epoch.
+        a_round(4, (8, 8), 2.0, (10, 6), 0.8),
+        a_round(8, (8, 8), 9.0, (10, 6), 0.8),  # The plan did not hold yet.
+        a_round(8, (10, 6), 1.0, (10, 6), 0.8),
+    ]
+    assert list(cannikin.longer_than_predicted(rounds, 1)) == pytest.approx([1.0, 0.25])
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path):
