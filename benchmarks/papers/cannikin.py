@@ -44,8 +44,9 @@ def longer_than_predicted(rounds: Sequence[RoundEntry], settled: int) -> Iterato
     epoch = 0
     for before, entry in pairwise(rounds):
         epoch += entry.step <= before.step
-        if epoch >= settled and entry.batch_sizes == before.plan:
-            yield entry.step_seconds / before.predicted_seconds[1] - 1
+        predicted = before.predicted_seconds[1]
+        if epoch >= settled and entry.batch_sizes == before.plan and predicted > 0:
+            yield entry.step_seconds / predicted - 1
 
 
 def _rounds(journal: str) -> list[RoundEntry]:

@@ -80,7 +80,7 @@ def fit_curve(
     for index, value in enumerate(visited):
         there = kept & (samples == value)
         trust = steps[there].sum() / (steps[there].sum() + _DOUBT_STEPS)
-        factors[index] = _median(ratio[there], steps[there]) ** trust
+        factors[index] = np.average(ratio[there], weights=steps[there]) ** trust
     return FittedCurve(usual, level, elasticity, visited, factors)
 
 

@@ -12,8 +12,7 @@ from types import FrameType
 from hvd_dbs.watchdog.heartbeat import BUILDING, LEFT, REGROUPING, WAITING
 
 _COLLECTIVES = (
-    "/hvd_dbs/comm/agreement.py",
-    "/hvd_dbs/comm/collective.py",
+    "/hvd_dbs/comm/",
     "/hvd_dbs/job/decision.py",
     "/horovod/tensorflow/",
     "/mpi4py/",

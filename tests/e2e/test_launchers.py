@@ -75,12 +75,12 @@ print("done", rank)
 
 LATE = """
 import time, hvd_dbs.tensorflow as hvd, numpy as np
-from hvd_dbs.comm import collective
+from hvd_dbs.comm import collective, mpi_collective
 hvd.init()
 ours = collective.connect()
 ours.broadcast(np.zeros(1))
 if hvd.rank() == 1:  # Looks for what has come only when rank 0 has ended, as on a busy host.
-    collective._LEAST_SLEEP = collective._MOST_SLEEP = 1.0
+    mpi_collective._LEAST_SLEEP = mpi_collective._MOST_SLEEP = 1.0
 else:
     time.sleep(0.3)
 assert ours.allgather(np.array([hvd.rank()])).tolist() == [[0], [1]]

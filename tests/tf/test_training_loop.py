@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
-from hvd_dbs.comm.collective import AloneCollective, ThreadedCollective
+from hvd_dbs.comm.collective import AloneCollective
+from hvd_dbs.comm.threaded_collective import ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.job import overhead as own_time
 from hvd_dbs.job.communication import Communication

@@ -42,7 +42,7 @@ class Job:
         import tensorflow as tf
 
         from hvd_dbs.comm import introduction
-        from hvd_dbs.comm.collective import HorovodCollective
+        from hvd_dbs.comm.horovod_collective import HorovodCollective
 
         with tf.device("CPU"):
             return introduction.gather(HorovodCollective("doctor"), facts.versions)
@@ -92,7 +92,7 @@ class Job:
     def _sum_with_mpi4py(self) -> None:
         from mpi4py import MPI
 
-        from hvd_dbs.comm.collective import MpiCollective
+        from hvd_dbs.comm.mpi_collective import MpiCollective
 
         # Any other call to an MPI that is not Horovod's would end the process.
         _require("whether its MPI is the one that Horovod started", MPI.Is_initialized(), True)

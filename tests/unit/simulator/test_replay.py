@@ -166,3 +166,9 @@ def test_slow_periods_are_no_part_of_the_curve():
     slow = np.array([1, 1, 2, 2, 2, 1, 1.0])
     curve = fit_curve(samples, slow * (0.005 + 0.001 * samples), np.full(7, 20.0))
     assert curve.at(np.array([50.0, 30])) == pytest.approx([0.055, 0.035], rel=0.05)
+
+
+def test_a_visited_batch_size_takes_what_it_took_in_the_mean():
+    seconds = np.where(np.arange(40) % 4 == 0, 0.11, 0.1)
+    curve = fit_curve(np.full(40, 32.0), seconds, np.full(40, 12.0))
+    assert curve.at(np.array([32.0]))[0] == pytest.approx(np.mean(seconds), rel=2e-3)
