@@ -113,6 +113,7 @@ class Agreed:
         decision: Rank 0's decision; its reason is known there alone.
         steps_to_next: Steps until the next decision; None where an epoch's end brings it.
         steps_ahead: By how many steps all data pipelines are ahead from now on.
+        num_steps: Steps of training since the round before was begun, until this one was.
         heard: What the decision was made from; on rank 0 alone.
     """
 
@@ -120,6 +121,7 @@ class Agreed:
     decision: Decision
     steps_to_next: int | None
     steps_ahead: int
+    num_steps: int
     heard: Heard | None = None
 
 
@@ -134,6 +136,7 @@ class DecisionRound:
         collective: The job.
         controller: This rank's controller; nobody else makes it learn or decide before `finish`.
         report: Tells what this rank has to say; called once, in the collective's thread.
+        num_steps: Steps of training since the round before was begun.
         communication: What the last round has shown; None, on all ranks: this is the first one.
 
     Attributes:
@@ -146,9 +149,11 @@ class DecisionRound:
         collective: Collective,
         controller: Controller,
         report: Callable[[], Report],
+        num_steps: int,
         communication: Communication | None = None,
     ) -> None:
         self.communication = communication
+        self._num_steps = num_steps
         self.seconds_beside = 0.0
         self._begun_in = threading.get_ident()
         self._controller = controller
@@ -171,11 +176,13 @@ class DecisionRound:
             )
         due = steps_to_next or None
         if self._decision is not None:
-            return Agreed(self._before, self._decision, due, steps_ahead, self._heard)
+            return Agreed(
+                self._before, self._decision, due, steps_ahead, self._num_steps, self._heard
+            )
         plan = Plan(tuple(batch_sizes))
         self._controller.adopt(plan, due)
         decision = Decision(plan, plan != self._before, reason="decided by rank 0")
-        return Agreed(self._before, decision, due, steps_ahead)
+        return Agreed(self._before, decision, due, steps_ahead, self._num_steps)
 
     def _exchange(self, report: Callable[[], Report], collective: Collective) -> NDArray[np.int64]:
         """Status, steps to the next decision (0: not said), steps ahead, local batch sizes."""

@@ -120,6 +120,7 @@ class DecisionLog:
                 overlap_seconds=heard.overlap_seconds,
                 last_bucket_seconds=heard.last_bucket_seconds,
                 negotiation_seconds=heard.negotiation_seconds,
+                num_steps=agreed.num_steps,
             )
         )
 

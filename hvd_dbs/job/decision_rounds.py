@@ -55,6 +55,7 @@ class DecisionRounds:
         self._links = links or LinkMeter()
         self._under_way: DecisionRound | None = None
         self._communication: Communication | None = None
+        self._steps_since = 0
         self._steps_in_round = 0
         self._steps_to_next = 1
         self._is_news = False
@@ -97,6 +98,10 @@ class DecisionRounds:
     def end_training(self) -> None:
         """A `fit` is over."""
         self._host_load.stop()
+
+    def count(self, num_steps: int) -> None:
+        """So many more steps of training are over, measured or not."""
+        self._steps_since += num_steps
 
     def end_steps(self, num_steps: int, num_measured: int, batch_size: int) -> Agreed | None:
         """Some steps are over; whatever is due goes one step further. Collective at times.
@@ -155,10 +160,13 @@ class DecisionRounds:
 
     def _start(self, batch_size: int, is_news: bool = False) -> DecisionRound:
         self.pace.own_time.begin_round()
+        num_steps, self._steps_since = self._steps_since, 0
         self._steps_in_round = 0
         self._is_news = is_news
         report = partial(self._report, self.pace.take(), batch_size, self.steps_ahead)
-        return DecisionRound(self._collective, self._controller, report, self._communication)
+        return DecisionRound(
+            self._collective, self._controller, report, num_steps, self._communication
+        )
 
     def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:
         waited, whole = steps.data_seconds, steps.whole_seconds

@@ -75,6 +75,8 @@ class RoundEntry:
         overlap_seconds: Communication of all buckets but the last.
         last_bucket_seconds: That of the last one.
         negotiation_seconds: What a sum takes whatever its size.
+        num_steps: Steps of training since the round before was begun, until this one was; 0:
+            unknown.
         time: When it was written, seconds since 1970.
     """
 
@@ -93,6 +95,7 @@ class RoundEntry:
     overlap_seconds: float = math.nan
     last_bucket_seconds: float = math.nan
     negotiation_seconds: float = math.nan
+    num_steps: int = 0
     time: float = field(default_factory=time.time, compare=False)
 
     @property
@@ -122,6 +125,7 @@ class RoundEntry:
             overlap_seconds=_not_negative(plain.get("overlap_seconds")),
             last_bucket_seconds=_not_negative(plain.get("last_bucket_seconds")),
             negotiation_seconds=_not_negative(plain.get("negotiation_seconds")),
+            num_steps=_counts([plain.get("num_steps", 0)])[0],
             time=_of_type(float, [plain["time"]])[0],
         )
         rows = [entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before]

@@ -156,10 +156,11 @@ class TrainingLoop:
         position = self.position
         before = position.steps_done
         position.advance(steps_done)
+        new = position.steps_done - before
+        self._rounds.count(new)
         if self._rounds.are_within_epochs:
             # The first step of an epoch is not measured, on any rank, nor is a partial one.
             measured = max(min(steps_done, position.num_full_steps) - max(before, 1), 0)
-            new = position.steps_done - before
             self._apply(self._rounds.end_steps(new, measured, position.last_batch_size))
             position.stage.settle(steps_done + self._ahead)
         self._shares.tell(position.steps_done, self._ahead)

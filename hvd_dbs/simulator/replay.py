@@ -47,8 +47,8 @@ class JobRounds:
         name: What tables call the job.
         strategy: What it ran.
         global_batch_size: Samples of all ranks in a step.
-        epochs: Epoch in which each round ended, shape `[rounds]`.
-        steps: Steps of that epoch that were over then, likewise.
+        lengths: Steps of each round, shape `[rounds]`.
+        steps_per_epoch: Steps of an epoch.
         batch_sizes: Local batch sizes that were measured, shape `[rounds, size]`.
         busy_seconds: A rank's own work in a step, likewise.
         cpu_load: Use of a rank's processors by others, likewise.
@@ -61,8 +61,8 @@ class JobRounds:
     name: str
     strategy: str
     global_batch_size: int
-    epochs: NDArray[np.int64]
-    steps: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    steps_per_epoch: int
     batch_sizes: NDArray[np.float64]
     busy_seconds: NDArray[np.float64]
     cpu_load: NDArray[np.float64]
@@ -72,27 +72,9 @@ class JobRounds:
     last_bucket_seconds: NDArray[np.float64]
 
     @property
-    def steps_per_epoch(self) -> int:
-        """The latest step of an epoch at which a round has ended."""
-        return max(1, int(self.steps.max()))
-
-    @property
     def ends(self) -> NDArray[np.int64]:
-        """Steps of the job that were over at the end of each round, shape `[rounds]`.
-
-        Epochs are counted anew by each `fit`, whose last steps may be in no round.
-        """
-        before = np.stack([self.epochs[:-1], self.steps[:-1]])
-        here = np.stack([self.epochs[1:], self.steps[1:]])
-        went_on = (here[0] > before[0]) | ((here[0] == before[0]) & (here[1] > before[1]))
-        since = np.where(went_on, here - before, here)
-        lengths = np.maximum(since[0] * self.steps_per_epoch + since[1], 1)
-        return np.cumsum(np.concatenate([np.maximum(self.steps[:1], 1), lengths]))
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Steps of each round, shape `[rounds]`."""
-        return np.diff(self.ends, prepend=0)
+        """Steps of the job that were over at the end of each round, shape `[rounds]`."""
+        return np.cumsum(self.lengths)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ def check_every_round_of_a_training_is_in_its_journal():
     assert plans == some_plans(B)[:3]
     assert [entry.plan_before for entry in part.rounds] == [even, *plans[:2]]
     for entry in part.rounds:
-        assert entry.batch_sizes == entry.plan_before
+        assert entry.batch_sizes == entry.plan_before and entry.num_steps == 5
         assert all(0 < seconds < 60 for seconds in entry.busy_seconds)
         assert 0 < entry.step_seconds < 60 and entry.reason
 
@@ -79,6 +79,9 @@ def check_decisions_within_epochs_are_in_the_journal():
     if hvd.rank() == 0:
         (part,), _ = read_journal(path)
         assert len(part.rounds) >= 5
+        # The steps of 15 up to where the last round was begun, each in one round.
+        last = part.rounds[-1]
+        assert 5 * last.epoch + last.step - 1 <= sum(entry.num_steps for entry in part.rounds) <= 15
         assert all(sum(entry.plan) == sum(entry.batch_sizes) == B for entry in part.rounds)
         before = part.rounds[0].plan_before
         for entry in part.rounds:

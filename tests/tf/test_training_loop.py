@@ -176,7 +176,7 @@ def test_a_round_tells_what_it_took_beside_the_training():
 
     for collective, beside in ((Threaded(), True), (AloneCollective(), False)):
         controller = Controller(strategies.dbs(), 4, Bounds.of(1, minimum=1))
-        one = DecisionRound(collective, controller, measure)
+        one = DecisionRound(collective, controller, measure, num_steps=1)
         one.finish()
         collective.close()
         assert one.seconds_beside >= 0.01 if beside else one.seconds_beside == 0
@@ -209,7 +209,9 @@ def test_a_strategy_knows_what_a_round_costs(loop):
     for cost in (0.0, 0.25):
         controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
         told = Report(Measurement.of([4], [1.0]), cost)
-        agreed = DecisionRound(AloneCollective(), controller, lambda told=told: told).finish()
+        agreed = DecisionRound(
+            AloneCollective(), controller, lambda told=told: told, num_steps=1
+        ).finish()
         costs.append((controller.decision_seconds, agreed.steps_to_next))
     (nothing, soon), (quarter, later) = costs
     assert 0 < nothing < quarter == 0.25

@@ -49,8 +49,18 @@ def job_rounds(part: JournalPart, name: str) -> JobRounds:
     Args:
         part: The part.
         name: What tables call it.
+
+    Raises:
+        ValueError: If the rounds do not tell how many steps they are of.
     """
     entries, size = part.rounds, len(part.job.hosts)
+    lengths = np.array([entry.num_steps for entry in entries], dtype=np.int64)
+    if not lengths.all():
+        number = int(np.flatnonzero(lengths == 0)[0]) + 1
+        raise ValueError(
+            f"{name}: round {number} does not say how many steps it is of; expected num_steps in "
+            f"each round, which older journals lack. Let the job write its journal anew."
+        )
 
     def rows(field: str) -> NDArray[np.float64]:
         unknown = (np.nan,) * size
@@ -63,8 +73,8 @@ def job_rounds(part: JournalPart, name: str) -> JobRounds:
         name=name,
         strategy=part.job.strategy,
         global_batch_size=part.job.global_batch_size,
-        epochs=np.array([entry.epoch for entry in entries]),
-        steps=np.array([entry.step for entry in entries]),
+        lengths=lengths,
+        steps_per_epoch=max(1, *(entry.step for entry in entries)),
         batch_sizes=rows("batch_sizes"),
         busy_seconds=rows("busy_seconds"),
         cpu_load=rows("cpu_load"),

@@ -27,6 +27,7 @@ def a_round(epoch, **changes):
         "plan": (32, 32),
         "reason": "kept",
         "predicted_seconds": (0.101, 0.101),
+        "num_steps": 20,
     }
     return RoundEntry(**{**fields, **changes})
 
@@ -77,6 +78,13 @@ def test_what_is_no_journal_is_an_error(tmp_path, text, message):
     result = run("--replay", path)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_rounds_without_their_steps_are_an_error(tmp_path):
+    path = written(tmp_path / "run.jsonl", JOB, a_round(0), a_round(1, num_steps=0))
+    result = run("--replay", path)
+    assert result.exit_code == 2
+    assert "run.jsonl: round 2 does not say how many steps it is of" in result.output
 
 
 def test_a_job_without_a_decision_and_a_rank_without_times_are_errors(tmp_path):

@@ -77,8 +77,8 @@ def rounds_of(scenario, name, known=()):
         name="run.jsonl",
         strategy=name,
         global_batch_size=scenario.global_batch_size,
-        epochs=np.arange(len(seen)),
-        steps=np.full(len(seen), EPOCH),
+        lengths=np.full(len(seen), EPOCH),
+        steps_per_epoch=EPOCH,
         batch_sizes=rows("batch_sizes"),
         busy_seconds=rows("busy_seconds"),
         cpu_load=rows("cpu_load"),
@@ -141,13 +141,6 @@ def test_a_rank_without_a_usable_time_is_named():
     rounds.busy_seconds[:, 2] = np.nan
     with pytest.raises(ValueError, match=r"rank 2 has no usable busy_seconds in any of the 20"):
         replay_of(rounds)
-
-
-def test_each_fit_counts_its_epochs_anew():
-    rounds = rounds_of(CASES["static"], "even")
-    epochs, steps = np.array([0, 0, 1, 0, 0, 2]), np.array([12, 20, 8, 5, 20, 4])
-    rounds = replace(rounds, epochs=epochs, steps=steps)
-    assert rounds.ends.tolist() == [12, 20, 28, 33, 48, 72]
 
 
 def test_a_curve_is_a_line_through_what_was_visited():
