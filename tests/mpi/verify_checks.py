@@ -17,7 +17,7 @@ from hvd_dbs.tensorflow import gradient_reducer
 from tests.jobs import REPOSITORY
 from tests.mpi.together import on_last_rank, shared
 
-README = (REPOSITORY / "README.md").read_text()
+PAGE = (REPOSITORY / "docs/verify.md").read_text()
 
 WEIGHTS = "weights as of one process"
 METRICS = "loss and accuracy"
@@ -59,11 +59,11 @@ def weighing(change):
     return gradient_reducer, "weighted_allreduce", weighted_allreduce
 
 
-def check_verify_passes_and_says_what_the_readme_shows():
+def check_verify_passes_and_says_what_its_page_shows():
     lines, failed = verify()
     assert failed == []
     assert len(lines) == 11, lines
-    output = README.partition("hvd-dbs verify\n")[2].partition("\n\n")[0]
+    output = PAGE.partition("hvd-dbs verify\n")[2].partition("\n\n")[0]
     shown = [line for line in output.splitlines() if line.startswith("    ok  ")]
     assert len(shown) > 5
     assert {without_numbers(line.strip()) for line in shown} <= set(map(without_numbers, lines))
