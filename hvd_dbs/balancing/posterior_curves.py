@@ -98,13 +98,9 @@ class PosteriorCurves(PointCurves):
         away = np.where(np.isfinite(away), away, np.inf)
         nearest = np.argmin(away, axis=0), np.arange(ranks.size)
         distance, sd = away[nearest], self.sd[:, ranks][nearest]
-        rough = -np.expm1(-4 * distance / PRIORS.tile)
-        rough = (
-            np.where(b % PRIORS.tile == 0, PRIORS.tile_roughness**2, rough)
-            * self.roughness[ranks] ** 2
-        )
+        rough = new_roughness(b, distance) * self.roughness[ranks] ** 2
         tilt = (np.log(b / points[nearest]) * self.elasticity_sd[ranks]) ** 2
-        return np.asarray(np.sqrt(sd**2 + np.where(distance > 0, rough + tilt, 0.0)))
+        return np.asarray(np.sqrt(sd**2 + rough + tilt))
 
     def shifted(self, log_shift: NDArray[np.float64], noisier: float) -> PosteriorCurves:
         """The curves of ranks that take longer, and differ more from step to step.
@@ -146,3 +142,17 @@ class PosteriorCurves(PointCurves):
             start=np.vstack([self.times * np.exp(-sigmas * stale), at_tiles, start * trust]),
             slope=np.vstack([*none, plain.slope * trust]),
         )
+
+
+def new_roughness(
+    batch_sizes: NDArray[np.float64], distance: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How uncertain it is what a batch size adds to a smooth curve, in parts of tau^2.
+
+    Args:
+        batch_sizes: In samples.
+        distance: From the nearest batch size of which it is known, in samples, same shape.
+    """
+    between = -np.expm1(-4 * distance / PRIORS.tile)
+    is_tile = (batch_sizes % PRIORS.tile == 0) & (distance > 0)
+    return np.where(is_tile, PRIORS.tile_roughness**2, between)

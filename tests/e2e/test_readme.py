@@ -18,9 +18,7 @@ model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
 """
 LOSS = "loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
 DIFF = re.search(r"```diff\n(.*?)```", README, re.DOTALL)[1].splitlines()
-BEFORE, AFTER = (
-    "\n".join(line[1:] for line in DIFF if not line.startswith(sign)) for sign in "+-"
-)
+BEFORE, AFTER = ("\n".join(line[1:] for line in DIFF if not line.startswith(sign)) for sign in "+-")
 
 JOBS = Jobs({"code": python("-c", PROLOGUE + AFTER.replace("loss=...", LOSS))}, timeout=120)
 

@@ -84,11 +84,11 @@ class Posterior:
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
-        slot, seen = visit(new, b)
+        slot, fresh = visit(new, b)
         with np.errstate(invalid="ignore", divide="ignore"):
             shorter = np.log(measurement.busy_seconds / measurement.least_seconds)
         shorter = np.where((steps > 1) & (shorter >= 0), shorter, np.nan)
-        shift = learn(new, y, shorter, steps, slot, seen)
+        shift = learn(new, y, shorter, steps, slot, fresh)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)
         for name in OF_CURVE:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.posterior_curves import new_roughness
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
 from hvd_dbs.balancing.time_models.surprise import Surprise, weigh
@@ -59,16 +61,25 @@ class _Belief:
         return self.mean + gain * self.z[:, np.newaxis], self.covariance - less
 
 
-def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Each rank's place of its batch size, made if need be, and whether it was there."""
+def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], Rows]:
+    """Each rank's place of its batch size, made if need be, and what part of roughness is new.
+
+    Returns:
+        The place, shape `[rows]`, and the `new_roughness` there: 0 where the rank has had this
+        batch size, same shape.
+    """
     here = state["batch_size"] == b[:, np.newaxis]
     seen = here.any(axis=1)
     oldest = np.where(np.isfinite(state["batch_size"]), state["visited_at"], -1.0)
     slot = np.where(seen, here.argmax(axis=1), oldest.argmin(axis=1))
+    away = np.abs(state["batch_size"] - b[:, np.newaxis])
+    fresh = new_roughness(b, np.where(np.isfinite(away), away, np.inf).min(axis=1))
     rows = np.flatnonzero(~seen)
     if rows.size:
         at = slot[rows]
         mean, variance, covariance = curve_of(state, rows).at(b[rows])
+        total, count = state["roughness"][rows].T
+        variance += np.maximum(fresh[rows] - 1, 0) * total / count  # It may fill a tile.
         state["mean"][rows, at] = mean
         state["covariance"][rows, at, :] = state["covariance"][rows, :, at] = covariance
         state["covariance"][rows, at, at] = np.maximum(variance, LEAST_VARIANCE)
@@ -76,7 +87,7 @@ def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool
     state["rounds"] += 1
     state["visited_at"][np.arange(b.size), slot] = state["rounds"]
     state["current"] = b
-    return slot, seen
+    return slot, fresh
 
 
 def curve_of(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
@@ -92,7 +103,7 @@ def learn(
     shorter: Rows,
     steps: Rows,
     slot: NDArray[np.intp],
-    seen: NDArray[np.bool_],
+    fresh: Rows,
 ) -> Rows:
     """The posterior after times of exp(y), by how much the ranks' pace has changed.
 
@@ -102,8 +113,9 @@ def learn(
         shorter: Log of them over those of the round's shortest step, NaN: unknown, same shape.
         steps: Steps of the round, same shape.
         slot: Which point the batch size is, same shape.
-        seen: Whether it was there before, same shape.
+        fresh: The `new_roughness` there, same shape; 0: the batch size is not new.
     """
+    seen = fresh == 0
     rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / steps
     known = _drifting(state, _expected(state, y, slot, noise), seen)
     jumped = known.less_sure(slot, PRIORS.change_sd**2)
@@ -129,7 +141,9 @@ def learn(
         np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),
         [known.updated(), jumped.updated(), changed.updated(), (mean, known.covariance)],
     )
-    _learn_noise(state, z, known.variance, noisy, seen)
+    rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
+    parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
+    _learn_variances(state, z**2 / known.variance, noisy, parts)
     _count(state, change, back, pause, steps)
     new_pace = change + back > 0.5
     off = noisy * seen * (z / np.sqrt(known.variance) - state["trend"])
@@ -217,25 +231,34 @@ def make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
     state["covariance"][rows] = after
 
 
-def _learn_noise(
-    state: ModelState, z: Rows, known: Rows, noisy: Rows, seen: NDArray[np.bool_]
+def _learn_variances(
+    state: ModelState, ratio: Rows, noisy: Rows, parts: Mapping[str, Rows]
 ) -> None:
-    """Surprises where a rank has been before show noise, those at new batch sizes roughness."""
-    variance = state["noise"][:, 0] / state["noise"][:, 1]
-    shown = noisy * z**2 / known
-    noise = PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds
-    roughness = PRIORS.roughness_sd**2, 1.0
-    new_point = ~seen & (state["rounds"] > 1)
-    for name, counts, prior in (("noise", seen, noise), ("roughness", new_point, roughness)):
+    """A surprise scales both variances, and counts for each as much as its part of the surprise's.
+
+    Args:
+        state: Of `Posterior`; it is changed.
+        ratio: Square of the surprise over its variance, shape `[rows]`.
+        noisy: Chance that it was no more than that, same shape.
+        parts: Part of the surprise's variance that is noise, and that is roughness, same shape.
+    """
+    priors = {
+        "noise": (PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds),
+        "roughness": (PRIORS.roughness_sd**2, 1.0),
+    }
+    before = state["noise"][:, 0] / state["noise"][:, 1]
+    for name, part in parts.items():
         total, count = state[name].T
         keep = np.where(count > PRIORS.memory_rounds, 1 - 1 / PRIORS.memory_rounds, 1.0)
-        new = np.where(counts, total / count * shown, 0.0), noisy * counts
+        weight = noisy * part
         # What was seen fades, the prior does not.
         sums = (
-            before + (so_far - before) * keep + more
-            for before, so_far, more in zip(prior, (total, count), new, strict=True)
+            first + (so_far - first) * keep + more
+            for first, so_far, more in zip(
+                priors[name], (total, count), (total / count * weight * ratio, weight), strict=True
+            )
         )
         state[name] = np.column_stack(list(sums))
     # Averages are known in proportion to the noise, which is only known by and by.
-    ratio = state["noise"][:, 0] / state["noise"][:, 1] / variance
-    state["covariance"] *= ratio[:, np.newaxis, np.newaxis]
+    scale = state["noise"][:, 0] / state["noise"][:, 1] / before
+    state["covariance"] *= scale[:, np.newaxis, np.newaxis]

@@ -51,7 +51,10 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
         Chances that it is noise, a jump of the curve, a change of pace, a return, a pause; shape
         `[5, rows]`.
     """
-    z, known, steps, rounds = surprise.z, surprise.variance, surprise.steps, state["noise"][:, 1]
+    z, known, steps = surprise.z, surprise.variance, surprise.steps
+    squares, rounds = state["noise"].T
+    # Machines differ by more than the prior says: one degree of freedom before anything is seen.
+    freedom = rounds - PRIORS.noise_rounds + 1
     changes, pauses, lasted = state["events"].T
     rate = np.log(steps * (changes + 0.5) / (lasted + 0.5 / PRIORS.change_rate))
     change = rate + _normal(z, surprise.change_variance)
@@ -66,7 +69,7 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
             np.logaddexp(log, again + np.log(chance))
             for log, chance in zip((jump, change), chances, strict=True)
         )
-    back = rate + _student(surprise.usual_z, surprise.usual_variance, rounds)
+    back = rate + _student(surprise.usual_z, surprise.usual_variance, freedom)
     # One of the steps took `longer` times as long.
     rate = np.minimum(steps * (pauses + 0.5) / (lasted + 0.5 / PRIORS.pause_rate), 1.0)
     ratio = np.exp(np.clip(z, 0, 50))
@@ -74,11 +77,11 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
     off = (np.log(longer) - PRIORS.pause_log) / PRIORS.pause_sd
     pause = np.log(rate * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
     # The other steps took what they usually do, and the shortest of them shows it.
-    single = known + state["noise"][:, 0] / rounds
+    single = known + squares / rounds
     pause += np.nan_to_num(0.5 * (surprise.shorter**2 - (z - surprise.shorter) ** 2) / single)
     logs = np.stack(
         [
-            _student(z, known, rounds),
+            _student(z, known, freedom),
             jump,
             change,
             np.where(is_slow, back, -np.inf),
@@ -93,8 +96,8 @@ def _normal(z: Rows, variance: Rows) -> Rows:
     return np.asarray(-0.5 * z**2 / variance - 0.5 * np.log(variance))
 
 
-def _student(z: Rows, variance: Rows, rounds: Rows) -> Rows:
+def _student(z: Rows, variance: Rows, freedom: Rows) -> Rows:
     """Noise whose variance is learnt has the tails of Student's distribution."""
-    return np.asarray(-0.5 * (rounds + 1) * np.log1p(z**2 / variance / rounds)) - 0.5 * np.log(
+    return np.asarray(-0.5 * (freedom + 1) * np.log1p(z**2 / variance / freedom)) - 0.5 * np.log(
         variance
     )

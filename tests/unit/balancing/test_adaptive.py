@@ -303,3 +303,17 @@ def test_a_thousand_noisy_equal_ranks_stay_even_from_the_first_decision():
     controller = controller_of(1024, batch_size=32)
     trained(controller, np.ones(1024), 12, np.random.default_rng(9), noise=0.2)
     assert np.ptp(controller.plan.samples) == 0
+
+
+def test_noise_at_ever_new_batch_sizes_is_not_all_taken_for_their_curve():
+    """Plans follow noise by a few samples, so that no batch size comes twice."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(4)
+    ranks, b = 16, np.full(16, 100.0)
+    state = model.init(ranks)
+    for _ in range(60):
+        seconds = (0.02 + 0.001 * b) * np.maximum(1 + 0.2 * rng.standard_normal(ranks), 0.1)
+        state = model.update(state, Measurement.of(b, seconds, num_steps=[1.0] * ranks))
+        b = 100.0 + rng.integers(-25, 25, ranks)
+    curves = model.curves(model.record(state))
+    assert np.median(curves.noise) == pytest.approx(0.2, rel=0.3)
+    assert np.median(curves.roughness) < np.median(curves.noise) * 1.2
