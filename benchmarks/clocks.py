@@ -67,15 +67,22 @@ def _measure(num_steps: int) -> NDArray[np.float64]:
     """Seconds of steps without a clock and with both kinds, shape `[num_steps, 3]`."""
     steps = [_step(variant) for variant in range(len(_VARIANTS))]
     seconds = np.zeros((_WARM_UP + num_steps, len(steps)))
-    idle = np.random.default_rng(0).uniform(0, _CYCLE_SECONDS, seconds.shape)  # On all ranks.
+    before = np.random.default_rng(0).uniform(0, _CYCLE_SECONDS, seconds.shape)  # On all ranks.
     for number in range(len(seconds)):
         for turn in range(len(steps)):
             which = (number + turn) % len(steps)
-            time.sleep(idle[number, which])
+            _compute(before[number, which])
             start = time.perf_counter()
             steps[which](number)
             seconds[number, which] = time.perf_counter() - start
     return seconds[_WARM_UP:]
+
+
+def _compute(seconds: float) -> None:
+    """Keeps the processor busy: who sleeps wakes up slowly."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 def _step(variant: int) -> Callable[[int], None]:

@@ -29,7 +29,7 @@ _IDENTITY = re.compile(
     rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=([^\s;]*)(?: interface=(\d+))?;"
 )
 # As in cc/ops/identity.cc. An editable install can meet a library from before the last update.
-INTERFACE = "3"
+INTERFACE = "4"
 """Number of the interface of its operations and functions, which the library has to have."""
 NO_CLOCK = -1
 """No step clock has this number."""
@@ -182,6 +182,7 @@ def _clock_functions(path: Path) -> ctypes.PyDLL:
         ("begin_step", None, [ctypes.c_int64]),
         ("tell", None, [ctypes.c_bool]),
         ("take_heard", ctypes.c_bool, []),
+        ("waits_for_others", ctypes.c_bool, []),
         ("drain", ctypes.c_int64, rows),
         ("peek", ctypes.c_int64, rows),
     ):

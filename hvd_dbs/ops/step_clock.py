@@ -82,13 +82,11 @@ class StepClock:
         self.is_heard = False
         self._recorder = make_recorder()
         self._fed: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
-        with tf.init_scope(), tf.device("CPU"):
-            self._waits = tf.Variable(False)
 
     @property
     def waits_for_others(self) -> bool:
         """Whether a step is between `ready` and `back`. For other threads."""
-        return bool(self._waits.numpy())
+        return self._recorder.waits_for_others()
 
     def restart(self) -> None:
         """Leaves the step under way out: it holds more than a step's work.
@@ -120,7 +118,6 @@ class StepClock:
     def ready(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         """Notes that these local gradients are ready; in the graph. Its result is for `back`."""
         with tf.control_dependencies(list(gradients)):
-            self._waits.assign(True)
             return self._recorder.ready()
 
     def back(self, ready: tf.Tensor, reduced: Sequence[tf.Tensor], num_samples: tf.Tensor) -> None:
@@ -132,7 +129,6 @@ class StepClock:
             parts = tf.cast(tf.round(tf.cast(num_samples, tf.float64) * _PARTS), tf.int64)
         with tf.control_dependencies([ready, *reduced]):
             self._recorder.back(ready, parts)
-            self._waits.assign(False)
 
     @contextlib.contextmanager
     def noting_buckets(self) -> Iterator[None]:

@@ -46,6 +46,9 @@ class Recorder(Protocol):
     def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
         """The reduced gradients are back; work as a whole number, int64; in the graph."""
 
+    def waits_for_others(self) -> bool:
+        """Whether a step is between `ready` and `back`."""
+
     def exclude(self, seconds: float) -> None:
         """So much of the step under way is none of its work."""
 
@@ -106,6 +109,9 @@ class _NativeRecorder:
     def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
         self._ops.hvd_dbs_step_back(noted=ready, num_samples=num_parts, clock=self.number)
 
+    def waits_for_others(self) -> bool:
+        return bool(self._functions.hvd_dbs_step_clock_waits_for_others(self.number))
+
     def exclude(self, seconds: float) -> None:
         self._functions.hvd_dbs_step_clock_exclude(self.number, seconds)
 
@@ -151,6 +157,7 @@ class _TensorFlowRecorder:
             self._step = tf.Variable(-1, dtype=tf.int64)
             self._has_news = tf.Variable(0.0)
             self._heard = tf.Variable(False)
+            self._waits = tf.Variable(False)
 
     def restart(self) -> None:
         with tf.init_scope():  # Lifted out of a graph that is being traced.
@@ -165,7 +172,7 @@ class _TensorFlowRecorder:
         self._asked.assign(_NEVER)
 
     def ready(self) -> tf.Tensor:
-        with tf.device("CPU"):
+        with tf.device("CPU"), tf.control_dependencies([self._waits.assign(True)]):
             return tf.timestamp()
 
     def back(self, ready: tf.Tensor, num_parts: tf.Tensor) -> None:
@@ -177,7 +184,11 @@ class _TensorFlowRecorder:
             self._data_seconds.assign(_NEVER)
             self._num_steps.assign_add(1)
             self._back.assign(now)
+            self._waits.assign(False)
             self._asked.assign(now)  # The next step of the same call; else it is asked for later.
+
+    def waits_for_others(self) -> bool:
+        return bool(self._waits.numpy())
 
     def exclude(self, seconds: float) -> None:
         self._back.assign_add(seconds)

@@ -208,6 +208,15 @@ HVD_DBS_TEST(BucketsOfADeviceCompareByTheEndOfTheStep) {
   HVD_DBS_CHECK(std::isnan(clock.Drain()[0].overlap_seconds), "no event");
 }
 
+HVD_DBS_TEST(AStepWaitsFromReadyToBack) {
+  StepClock clock(1);
+  HVD_DBS_CHECK(!clock.WaitsForOthers(), "none has begun");
+  clock.Ready(std::make_shared<HostMark>());
+  HVD_DBS_CHECK(clock.WaitsForOthers(), "ready");
+  clock.Back(std::make_shared<HostMark>(), 1);
+  HVD_DBS_CHECK(!clock.WaitsForOthers(), "back");
+}
+
 HVD_DBS_TEST(NewsAreHeardOnce) {
   StepClock clock(1);
   HVD_DBS_CHECK(!clock.has_news() && !clock.TakeHeard(), "none");

@@ -25,13 +25,20 @@ B = 16
 def check_clock_sees_every_step():
     for mode in ("1", "0") if native.loaded() else ("0",):
         os.environ["HVD_DBS_NATIVE"] = mode
-        clock = StepClock()
+        clock, seen = StepClock(), []
         del os.environ["HVD_DBS_NATIVE"]
+
+        def looked_at(tensor: tf.Tensor, clock: StepClock = clock, seen: list = seen) -> tf.Tensor:
+            """The same; notes in which part of the step this is."""
+            look = lambda tensor: (seen.append(clock.waits_for_others), tensor)[1]  # noqa: E731
+            return tf.ensure_shape(tf.numpy_function(look, [tensor], tensor.dtype), tensor.shape)
 
         @tf.function
         def step(tensor: tf.Tensor, num_samples: tf.Tensor, clock: StepClock = clock) -> tf.Tensor:
             clock.fed([tensor])
-            ready = clock.ready([tensor])
+            ready = clock.ready([looked_at(tensor)])
+            with tf.control_dependencies([ready]):
+                tensor = looked_at(tensor)
             (reduced,) = weighted_allreduce([tensor], 1.0, name="clocked")
             clock.back(ready, [reduced], num_samples)
             return reduced
@@ -46,6 +53,7 @@ def check_clock_sees_every_step():
             if i == 4:
                 clock.exclude(1000.0)
             step(tf.ones([1000]), tf.constant(10 + i, tf.int64))
+        assert seen == 5 * [False, True] and not clock.waits_for_others, (mode, seen)
         newest = clock.peek(2)
         times = clock.drain()
         assert newest[1] == (times.busy_seconds[4], 14) and newest[0][1] == 13

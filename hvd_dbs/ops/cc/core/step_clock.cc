@@ -83,6 +83,11 @@ void StepClock::Exclude(double seconds) {
   excluded_seconds_ += seconds;
 }
 
+bool StepClock::WaitsForOthers() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return ready_ != nullptr;
+}
+
 std::vector<StepTimes> StepClock::Drain() {
   const std::lock_guard<std::mutex> lock(mutex_);
   Resolve();
@@ -208,6 +213,11 @@ HVD_DBS_EXPORT void hvd_dbs_step_clock_begin_step(int64_t clock, int64_t step) {
 
 HVD_DBS_EXPORT void hvd_dbs_step_clock_tell(int64_t clock, bool has_news) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->Tell(has_news);
+}
+
+HVD_DBS_EXPORT bool hvd_dbs_step_clock_waits_for_others(int64_t clock) {
+  const auto found = hvd_dbs::FindStepClock(clock);
+  return found != nullptr && found->WaitsForOthers();
 }
 
 HVD_DBS_EXPORT bool hvd_dbs_step_clock_take_heard(int64_t clock) {

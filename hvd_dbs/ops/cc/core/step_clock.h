@@ -70,6 +70,8 @@ class StepClock {
   void BucketBack(int64_t number, HostMark mark);
   // So much of the time since the last `Back` is no part of the step under way.
   void Exclude(double seconds);
+  // Whether a step is between `Ready` and `Back`.
+  bool WaitsForOthers();
   // The steps since the last call whose times are known by now, oldest first.
   std::vector<StepTimes> Drain();
   // The newest of them, at most so many, oldest first; they stay.

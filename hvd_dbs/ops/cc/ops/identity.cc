@@ -13,5 +13,5 @@
 
 extern "C" __attribute__((visibility("default"))) const char* hvd_dbs_native_identity() {
   return "hvd_dbs-native version=" HVD_DBS_VERSION " tensorflow=" HVD_DBS_TENSORFLOW_VERSION
-         " cuda=" HVD_DBS_CUDA " interface=3;";
+         " cuda=" HVD_DBS_CUDA " interface=4;";
 }
