@@ -1,8 +1,8 @@
 """Cannikin (Nie et al., 2024): live, where gradients travel long behind the backward pass.
 
-    scripts/bench.sh papers cannikin            about 8 minutes on 2 cores
+    scripts/bench.sh papers cannikin            ten epochs, a second a step and more
 
-Two ranks on emulated hosts, one of them at half speed, behind a link of 400 Mbit/s; the gradients
+Two ranks on emulated hosts, one of them at half speed, behind a link of 1 Gbit/s; the gradients
 are three buckets of 16 MiB. The quick rank reads its samples in each step, for a time that does not
 depend on their number, so its first bucket is late. A rank has finished at
 
@@ -63,7 +63,7 @@ def rows_of(measured: Mapping[str, Any], settled: int) -> list[Row]:
         name: np.array([without_epoch_starts(times, steps).mean() for times in rounds[settled:]])
         for name, rounds in measured["rounds"].items()
     }
-    cluster = f"speeds 1, 0.5, 400 Mbit/s, B = {measured['global_batch_size']}"
+    cluster = f"speeds 1, 0.5, 1 Gbit/s, B = {measured['global_batch_size']}"
     rows = []
     for name, own in seconds.items():
         here, spread = spread_of(1e3 * own, ".0f", "epochs")
