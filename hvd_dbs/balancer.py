@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +27,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
 from hvd_dbs.job.decision_log import DecisionLog, open_journal
+from hvd_dbs.job.epochs import Epoch, train_epochs
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.places import places_by_rank
 from hvd_dbs.job.resumption import Resumption
@@ -239,6 +240,34 @@ class Balancer:
         # The same on all ranks: so is what each of them was given.
         self._resumption.read_from(index_stage)
         return make_dataset(samples, index_stage)
+
+    def epochs(
+        self, dataset: tf.data.Dataset, num_epochs: int, initial_epoch: int | None = None
+    ) -> Iterator[Epoch]:
+        """Epochs of a training loop of your own, each of which gives a batch for each step.
+
+        Plans are decided on and take hold as in `fit`. All ranks run the same number of steps.
+        `break` ends an epoch. Where the training is left, by `break` or an exception, the next one
+        may begin; whoever saves the state before calls `balancer.loop.end_training()`.
+
+        Args:
+            dataset: The one that this balancer made last, possibly mapped.
+            num_epochs: Number of the last epoch, plus 1.
+            initial_epoch: Number of the first one; None: 0, or where the state that was loaded
+                goes on.
+
+        Raises:
+            ValueError: See `TrainingLoop.begin_epoch` and `end_epoch`.
+
+        Example:
+            >>> for epoch in balancer.epochs(dataset, 10):  # doctest: +SKIP
+            ...     for images, labels in epoch:
+            ...         train_step(images, labels)
+        """
+        start = self.loop.position.start
+        if initial_epoch is None:
+            initial_epoch = 0 if start is None else start.epoch
+        return train_epochs(self.loop, dataset, range(initial_epoch, num_epochs))
 
     def resize(self, global_batch_size: int) -> None:
         """Changes the global batch size; while an epoch is open, from the next one on. Collective.

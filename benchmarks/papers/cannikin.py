@@ -28,7 +28,8 @@ from benchmarks.papers.rows import Row, report, spread_of
 from benchmarks.train import Request, Runner
 from benchmarks.training.clusters import Lengths
 from benchmarks.training.figures import without_epoch_starts
-from hvd_dbs.job.journal import RoundEntry, read_journal
+from hvd_dbs.job.journal import read_journal
+from hvd_dbs.job.journal_entries import RoundEntry
 
 STRATEGIES = ("even", "dbs", "cannikin", "adaptive")
 PUBLISHED = {"cannikin": "up to 52 %, batch size adapted"}

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.bounds import Bounds
-from hvd_dbs.balancing.curves import TimeCurves
+from hvd_dbs.balancing.doubt import doubt
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.plan import DECISION_SECONDS, FIRST_ROUND_STEPS, Decision, Plan, Problem
 from hvd_dbs.balancing.solvers.solver import SolverState
@@ -22,9 +22,6 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 _LOGGER = logging.getLogger(__name__)
 
 _ROUNDS_OF_COMMUNICATION = 5
-
-MOST_SPEED_RATIO = 1e5
-"""A larger ratio between the speeds of two ranks is an error of measurement."""
 
 
 class Controller:
@@ -226,9 +223,8 @@ class Controller:
             with np.errstate(all="ignore"):
                 curves = model.curves(records)
                 now = curves.seconds(self.plan.samples)
-                doubt = _doubt(curves, now, self.plan)
-                if doubt:
-                    return self._keep(doubt, warning=True)
+                if reason := doubt(curves, now, self.plan):
+                    return self._keep(reason, warning=True)
                 if self._step is not None:
                     (seconds, batch_sizes), self._step = self._step, None
                     self.note_communication(seconds - float(np.max(curves.seconds(batch_sizes))))
@@ -282,22 +278,6 @@ class Controller:
                 f"{self.bounds} or with another sum than {self.global_batch_size}. "
                 f"This is a defect of the solver."
             )
-
-
-def _doubt(curves: TimeCurves, now: NDArray[np.float64], plan: Plan) -> str:
-    """Why these curves cannot be acted on; empty if they can."""
-    unknown = np.flatnonzero(~curves.known)
-    if unknown.size:
-        ranks = ", ".join(str(rank) for rank in unknown[:8]) + (", ..." if unknown.size > 8 else "")
-        return f"no usable timing of rank {ranks}"
-    batch_sizes = np.maximum(plan.samples, 1.0)
-    speeds = batch_sizes / (now if plan.samples.min() else curves.seconds(batch_sizes))
-    if speeds.max() > MOST_SPEED_RATIO * speeds.min():
-        return (
-            f"rank {int(np.argmin(speeds))} would be {speeds.max() / speeds.min():.0f} times "
-            f"slower than rank {int(np.argmax(speeds))}, which is not believed"
-        )
-    return ""
 
 
 def _plain(rows: NDArray[np.float64]) -> list[Any]:

@@ -132,7 +132,7 @@ class PosteriorCurves(PointCurves):
         tiles = PRIORS.tile * (current // PRIORS.tile + np.array([[0.0], [1.0]]))
         is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)
         at_tiles = np.stack([self.seconds(np.maximum(b, 1.0)) for b in tiles])
-        at_tiles *= np.exp(-sigmas * PRIORS.tile_roughness * self.roughness)
+        at_tiles *= np.exp(-sigmas * tile_roughness(tiles) * self.roughness)
         none = np.full_like(self.times, _FLAT), np.full_like(tiles, _FLAT)
         stays = np.where(visited, self.points, np.inf), np.where(visited, self.points, -np.inf)
         new = np.where(is_new, tiles, np.inf), np.where(is_new, tiles, -np.inf)
@@ -155,4 +155,13 @@ def new_roughness(
     """
     between = -np.expm1(-4 * distance / PRIORS.tile)
     is_tile = (batch_sizes % PRIORS.tile == 0) & (distance > 0)
-    return np.where(is_tile, PRIORS.tile_roughness**2, between)
+    return np.where(is_tile, tile_roughness(batch_sizes) ** 2, between)
+
+
+def tile_roughness(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How uncertain it is what filling the last tile saves, in parts of tau.
+
+    Of n tiles each is an nth of a step at most, and half of that is likely.
+    """
+    tiles = np.maximum(batch_sizes, 1.0) / PRIORS.tile
+    return np.clip(0.5 / tiles / PRIORS.roughness_sd, 1.0, PRIORS.tile_roughness)

@@ -22,8 +22,8 @@ class Priors:
     tile: float = 16.0
     """Samples of which multiples fill a kernel's tiles."""
     tile_roughness: float = 8.0
-    """Times as much as elsewhere by which a curve may leave the straight line there."""
-    jump_rate: float = 0.05
+    """Times as much as elsewhere by which a curve may leave the straight line there, at most."""
+    jump_rate: float = 0.02
     """Part of batch sizes from which on another kernel is used."""
 
     # What a round shows of it.

@@ -12,7 +12,8 @@ from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import links_of
 from hvd_dbs.job.bottleneck_log import BottleneckLog
 from hvd_dbs.job.decision import Agreed
-from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry
+from hvd_dbs.job.journal import Journal
+from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 
 _LOGGER = logging.getLogger(__name__)
 

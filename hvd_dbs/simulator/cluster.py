@@ -171,9 +171,7 @@ class Cluster:
         if self._noise.jitter > 0:
             factors = self._jitter.standard_normal(shape)
             factors *= self._noise.jitter
-            factors += 1.0
-            # One in a thousand draws at the largest jitter allowed, none at a usual one.
-            np.maximum(factors, 0.1, out=factors)
+            np.exp(factors, out=factors)
         else:
             factors = np.ones(shape)
         if self._noise.outlier_chance > 0:

@@ -253,7 +253,7 @@ def _communication(
     least = -_EXPLAINED * float(np.median(seen)) if seen.size else 0.0
 
     def beyond(jitter: float) -> float:
-        drawn = busy * np.maximum(1 + jitter * noise, 0.1)
+        drawn = busy * np.exp(jitter * noise)
         ready = drawn.max(axis=2)
         if known:
             ready = np.maximum(ready, (drawn * first).max(axis=2) + overlap)

@@ -31,7 +31,8 @@ class Noise:
     """What makes two steps of the same rank differ.
 
     Attributes:
-        jitter: Standard deviation of the factor on each step's time, normally distributed.
+        jitter: Standard deviation of the log of each step's time, normally distributed: a step is
+            half again as long more often than it is half as long.
         outlier_chance: Chance of an outlier in each step of each rank.
         outlier_factor: Factor on an outlier's time.
     """

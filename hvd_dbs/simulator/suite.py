@@ -161,6 +161,11 @@ def jitter_only(size: int) -> Scenario:
     return _scenario("jitter only", size, noise=noise)
 
 
+def noisy_steps(size: int) -> Scenario:
+    """Unequal machines whose single steps differ by a fifth, as on cores that ranks share."""
+    return _scenario("noisy steps", size, ranks=_mixed(size), noise=Noise(jitter=0.2))
+
+
 def cpu_contention(size: int) -> Scenario:
     """Processors shared with other jobs, whose load shows before it hurts, and false alarms."""
     neighbours = RandomNeighbours(
@@ -222,6 +227,7 @@ SCENARIO_CLASSES: Mapping[str, Callable[[int], Scenario]] = MappingProxyType(
         "sawtooth": saw_tooth,
         "network": network_overlap,
         "jitter": jitter_only,
+        "noisy": noisy_steps,
         "contention": cpu_contention,
         "delays": dbs_paper,
         "faults": dbs_faults,

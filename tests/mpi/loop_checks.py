@@ -43,16 +43,63 @@ def check_a_loop_of_ones_own_equals_one_process():
         optimizer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
 
     plans = set()
-    balancer.loop.begin_training()
-    for epoch in range(3):
-        balancer.loop.begin_epoch(epoch)
-        for step, (x, y) in enumerate(dataset, start=1):
+    for epoch in balancer.epochs(dataset, 3):
+        for x, y in epoch:
             train_step(x, y)
             plans.add(balancer.loop.agreed_plan)
-            balancer.loop.end_steps(step)
-        balancer.loop.end_epoch()
-    balancer.loop.end_training()
     assert len(plans) > 1 or hvd.size() == 1
+    expected, _ = one_process_run(model(), arrays, B)
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+
+
+def _training(net, balancer):
+    """A step of a loop, without a graph."""
+    optimizer, loss = sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def train_step(x, y):
+        with tf.GradientTape() as tape:
+            value = loss(y, net(x, training=True)) + sum(net.losses)
+        variables = net.trainable_variables
+        optimizer.apply(tape.gradient(value, [v.value for v in variables]), variables)
+
+    return train_step, optimizer
+
+
+def check_a_loop_left_by_break_or_an_exception_goes_on_where_it_was():
+    arrays, net = images(70), model()
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    train_step, optimizer = _training(net, balancer)
+    for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 3):
+        for step, batch in enumerate(epoch):
+            train_step(*batch)
+            if (epoch.number, step) == (1, 2):
+                break
+        if epoch.number == 1:
+            break
+    balancer.loop.end_training()
+    state = balancer.state_dict()
+    for _ in range(2):
+        with pytest.raises(KeyError, match="of the loop"):
+            for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 1):
+                for _batch in epoch:
+                    raise KeyError("of the loop")
+    scratch, _ = _training(model(), balancer)
+    for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 2):
+        for batch in epoch:
+            scratch(*batch)
+            break
+    again = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    dataset = again.dataset(arrays, shuffle_seed=SEED)
+    again.load_state_dict(state)
+    further, other = _training(net, again)
+    other.build(net.trainable_variables)
+    other.load_own_variables({f"{i}": v.value for i, v in enumerate(optimizer.variables)})
+    numbers = []
+    for epoch in again.epochs(dataset, 3):
+        numbers.append(epoch.number)
+        for batch in epoch:
+            further(*batch)
+    assert numbers == [1, 2]
     expected, _ = one_process_run(model(), arrays, B)
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 

@@ -9,7 +9,7 @@ from benchmarks.papers import cannikin, dbs, faults, prediction, ratios
 from benchmarks.papers.dynamic_minibatch import WAYS, Quadratic, around
 from benchmarks.papers.record_loads import Step, Visits, read, write
 from benchmarks.papers.rows import Row, spread_of, table
-from hvd_dbs.job.journal import RoundEntry
+from hvd_dbs.job.journal_entries import RoundEntry
 
 
 def test_faults_are_those_of_the_paper():

@@ -11,7 +11,8 @@ import pytest
 
 from hvd_dbs.comm.links import Link
 from hvd_dbs.job import journal as journal_module
-from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry, read_journal
+from hvd_dbs.job.journal import Journal, read_journal
+from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 from tests.journals import written
 
 JOB = JobEntry(("a", "b"), "dbs", 64)

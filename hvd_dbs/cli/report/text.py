@@ -16,7 +16,8 @@ from hvd_dbs.cli.tables import table
 from hvd_dbs.cli.wording import counted
 from hvd_dbs.comm.links import Link
 from hvd_dbs.job.bottleneck import Bottleneck
-from hvd_dbs.job.journal import JournalPart, RoundEntry
+from hvd_dbs.job.journal import JournalPart
+from hvd_dbs.job.journal_entries import RoundEntry
 from hvd_dbs.job.step_parts import StepParts, percent
 
 _FEW_ROUNDS = 5

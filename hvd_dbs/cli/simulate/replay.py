@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from hvd_dbs.cli.progress import progress_bar
 from hvd_dbs.cli.simulate.request import Request
 from hvd_dbs.cli.tables import table
-from hvd_dbs.job.journal import JournalPart, RoundEntry, read_journal
+from hvd_dbs.job.journal import JournalPart, read_journal
+from hvd_dbs.job.journal_entries import RoundEntry
 from hvd_dbs.simulator.conditions import Conditions
 from hvd_dbs.simulator.figures import figures_of
 from hvd_dbs.simulator.replay import JobRounds, Replay, replay_of

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from hvd_dbs.cli.main import main
 from hvd_dbs.comm.links import Link
-from hvd_dbs.job.journal import JobEntry, Journal, RoundEntry
+from hvd_dbs.job.journal import Journal
+from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 
 PER_SAMPLE = (0.001, 0.003)
 """Seconds of a sample on two ranks."""

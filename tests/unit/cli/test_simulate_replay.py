@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hvd_dbs.cli.main import main
-from hvd_dbs.job.journal import JobEntry, RoundEntry
+from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 from tests.journals import written
 
 JOB = JobEntry(("a", "b"), "even", 64)
