@@ -319,18 +319,18 @@ def test_noise_at_ever_new_batch_sizes_is_not_all_taken_for_their_curve():
     assert np.median(curves.roughness) < np.median(curves.noise) * 1.2
 
 
-def test_large_batches_do_not_settle_on_whole_tiles():
-    """Ranks that share a machine get faster together, which is not the luck of a tile."""
-    over = []
-    for seed in range(8):
+def test_large_batches_are_not_drawn_to_whole_tiles():
+    """Of twenty tiles none saves much, and noise looks like luck."""
+    whole, every = 0, 0
+    for seed in range(4):
         rng, controller = np.random.default_rng(seed), controller_of(4, 192)
-        speeds = np.array([1.0, 1.0, 0.5, 0.25])
-        for k in range(60):
+        for _ in range(40):
             samples = controller.plan.samples
-            together = 1.15 if k < 10 else 1.0
-            seconds = (0.01 + 0.001 * samples) / speeds
-            noisy = seconds * together * np.exp(0.06 * rng.standard_normal(4))
-            controller.decide(controller.observe(Measurement.of(samples, noisy, num_steps=[1] * 4)))
-        best = (768 * 0.001 + 4 * 0.01) / speeds.sum()
-        over.append(seconds.max() / best - 1)
-    assert np.mean(over) <= 0.022
+            seconds = (0.01 + 0.001 * samples) / np.array([1.0, 1.0, 0.5, 0.25])
+            seconds *= np.exp(0.06 * rng.standard_normal(4))
+            measurement = Measurement.of(samples, seconds, num_steps=[1] * 4)
+            decision = controller.decide(controller.observe(measurement))
+            if decision.changed:
+                whole += int(np.sum(decision.plan.samples % 16 == 0))
+                every += 4
+    assert every and whole / every <= 0.2
