@@ -244,30 +244,38 @@ class Balancer:
     def epochs(
         self, dataset: tf.data.Dataset, num_epochs: int, initial_epoch: int | None = None
     ) -> Iterator[Epoch]:
-        """Epochs of a training loop of your own, each of which gives a batch for each step.
+        """Epochs of a training loop of your own; iterating over one gives the batch of each step.
 
-        Plans are decided on and take hold as in `fit`. All ranks run the same number of steps.
-        `break` ends an epoch. Where the training is left, by `break` or an exception, the next one
-        may begin; whoever saves the state before calls `balancer.loop.end_training()`.
+        Plans are decided on and take effect as in `fit`. All ranks run the same steps: a `break`
+        that ends an epoch happens on all of them. A training that is left by `break` or by an
+        exception is ended by the next one, or by `balancer.loop.end_training()`.
 
         Args:
             dataset: The one that this balancer made last, possibly mapped.
             num_epochs: Number of the last epoch, plus 1.
-            initial_epoch: Number of the first one; None: 0, or where the state that was loaded
-                goes on.
+            initial_epoch: Number of the first one; None: 0, or the epoch of the state that was
+                loaded.
 
         Raises:
-            ValueError: See `TrainingLoop.begin_epoch` and `end_epoch`.
+            TypeError: If a number is no whole number.
+            ValueError: On all ranks, if the numbers differ between ranks, or are negative; while
+                iterating, if training is to continue in another epoch, or does not read `dataset`.
 
         Example:
             >>> for epoch in balancer.epochs(dataset, 10):  # doctest: +SKIP
             ...     for images, labels in epoch:
             ...         train_step(images, labels)
         """
-        start = self.loop.position.start
         if initial_epoch is None:
+            start = self.loop.position.start
             initial_epoch = 0 if start is None else start.epoch
-        return train_epochs(self.loop, dataset, range(initial_epoch, num_epochs))
+        given = {"num_epochs": num_epochs, "initial_epoch": initial_epoch}
+        agreement.require_equal(self.collective, {name: repr(n) for name, n in given.items()})
+        # From here on all ranks compute with the same values, so all meet the same error.
+        first, last = (whole_number(name, number) for name, number in reversed(given.items()))
+        if first < 0:
+            raise ValueError(f"initial_epoch={first} is negative. Epochs are counted from 0.")
+        return train_epochs(self.loop, dataset, range(first, last))
 
     def resize(self, global_batch_size: int) -> None:
         """Changes the global batch size; while an epoch is open, from the next one on. Collective.

@@ -11,7 +11,7 @@ from hvd_dbs.job.loop import TrainingLoop
 
 
 class Epoch:
-    """One epoch: iterating over it gives this rank's batch of each step, once.
+    """One epoch: iterating over it, once, gives this rank's batch of each step.
 
     Attributes:
         number: Its number, from 0 on.
@@ -38,8 +38,8 @@ class Epoch:
 def train_epochs(loop: TrainingLoop, dataset: tf.data.Dataset, numbers: range) -> Iterator[Epoch]:
     """One training: see `Balancer.epochs`.
 
-    Where it is left, by `break` or by an exception that other ranks may not have, nothing is
-    exchanged: the next training ends it first.
+    Nothing is exchanged where it is left: a generator cannot tell `break` from an exception, which
+    other ranks may not have, so waiting for them could deadlock. The next training ends it.
     """
     loop.begin_training()
     for number in numbers:
