@@ -22,7 +22,7 @@ all_checks() {
   check "ruff format" ruff format --check .
   check "shellcheck" shellcheck --external-sources "${shell_scripts[@]}"
   check "mypy" mypy
-  check "mkdocs" mkdocs build --strict --quiet --site-dir "$reports/site"
+  check "mkdocs" mkdocs build --strict --site-dir "$reports/site"
   check "native core" scripts/test_native.sh
 }
 

@@ -23,7 +23,6 @@ from hvd_dbs.balancing.time_models.time_model import TimeModel
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
 __all__ = [
-    "PRESETS",
     "Strategy",
     "adaptive",
     "cannikin",
