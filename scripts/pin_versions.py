@@ -43,7 +43,7 @@ HOROVOD_REQUIREMENTS = [
     "setuptools",
     "wheel",
 ]
-EXTRAS = ["training", "cpu", "gpu", "data", "examples", "plot", "dev"]
+EXTRAS = ["training", "cpu", "gpu", "data", "examples", "plot", "docs", "dev"]
 HEADER = """\
 # The versions that hvd_dbs is developed and tested with. scripts/setup.sh installs exactly these.
 # Written by scripts/pin_versions.py; do not edit.

@@ -22,11 +22,12 @@ all_checks() {
   check "ruff format" ruff format --check .
   check "shellcheck" shellcheck --external-sources "${shell_scripts[@]}"
   check "mypy" mypy
+  check "mkdocs" mkdocs build --strict --site-dir "$reports/site"
   check "native core" scripts/test_native.sh
 }
 
 # One after the other, on one core: pytest has room for that beside its jobs.
-echo "== ruff, shellcheck, mypy and the native core, beside pytest"
+echo "== ruff, shellcheck, mypy, mkdocs and the native core, beside pytest"
 all_checks &
 status=0
 python -m pytest "$@" || status=$?

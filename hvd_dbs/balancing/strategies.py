@@ -22,6 +22,18 @@ from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.time_model import TimeModel
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
+__all__ = [
+    "Strategy",
+    "adaptive",
+    "cannikin",
+    "dbs",
+    "even",
+    "lb_bsp_cpu",
+    "lb_bsp_gpu",
+    "omnilearn",
+    "static",
+]
+
 Cadence = str | int | None
 """When decisions fall: "epoch", a number of steps, "automatic" (each decision says after how many
 steps the next one is due, which may fall while a plan is on its way), or None for never."""

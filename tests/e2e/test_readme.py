@@ -31,6 +31,11 @@ def test_the_script_runs_after_the_change():
     assert "Epoch 10/10" in job.output
 
 
+def test_the_quick_start_makes_the_same_change():
+    page = (REPOSITORY / "docs" / "index.md").read_text()
+    assert re.search(r"```diff\n(.*?)```", page, re.DOTALL)[1].splitlines() == DIFF
+
+
 def test_every_strategy_is_in_the_table():
     from hvd_dbs.balancing import strategies
 
