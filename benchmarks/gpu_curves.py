@@ -179,6 +179,7 @@ def main() -> None:
     parser.add_argument("--strategies", default="adaptive,dbs,lb_bsp_gpu,omnilearn,cannikin")
     parser.add_argument("--noise", type=float, default=0.03, help="deviation of a step's time")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each case")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=60, help="generated cases of each kind")
     arguments = parser.parse_args()
     groups: dict[str, list[Case]] = {}
@@ -187,9 +188,10 @@ def main() -> None:
     else:
         for kind in ("sawtooth", "affine", "saturating"):
             groups[kind] = [generated_case(kind, seed) for seed in range(arguments.cases)]
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     setting = Setting(noise=arguments.noise)
     for group, cases in groups.items():
-        print(f"\n{group}: {len(cases)} cases, {arguments.seeds} run(s) each, {setting}")
+        print(f"\n{group}: {len(cases)} cases, seeds {list(seeds)}, {setting}")
         print("step time over the optimum after the last decision, %; runs at most 3 % over it, %;")
         print(f"runs with a change in the last {STILL} decisions, %; changes; steps' worth lost")
         print("| strategy   | median |    p90 |    p95 |    max |  <=3% | moves | chgs. |  lost |")
@@ -198,7 +200,7 @@ def main() -> None:
             runs = [
                 cold_run(case, strategies.resolve(name), setting, seed=1000 * seed + number)
                 for number, case in enumerate(cases)
-                for seed in range(arguments.seeds)
+                for seed in seeds
             ]
             print(table_line(name, runs), flush=True)
 

@@ -19,24 +19,28 @@ class CurvePrior:
 
     With x = b / b_1, p_f(x) = f + (1 - f) x, and t_1 of a rank's first round, the mean is
     log t_1 + log p_f, and the covariance 1 + s^2 phi phi' + tau^2 exp(-|b - b'| / l): the level,
-    the fixed part f with phi = log(p_{f+s} / p_f) / s, and jumps of the curve.
+    the fixed part f with phi = log(p_{f+s} / p_f) / s, and what kernels add. Where a jump of the
+    curve was seen its square is added to tau^2, so that it counts for nearby batch sizes alone.
 
     Args:
         first: b_1 and log t_1, shape `[rows, 2]`.
         roughness: tau^2, shape `[rows]`.
+        jumps: Expected squares of jumps at the points, shape `[rows, capacity]`.
         points: Batch sizes visited, NaN for none, shape `[rows, capacity]`.
         mean: What is known of log t there, same shape.
         covariance: And how surely, and together with what else, `[rows, capacity, >= capacity]`.
     """
 
     def __init__(
-        self, first: Rows, roughness: Rows, points: Rows, mean: Rows, covariance: Rows
+        self, first: Rows, roughness: Rows, jumps: Rows, points: Rows, mean: Rows, covariance: Rows
     ) -> None:
-        self._first, self._roughness, self._points = first, roughness, points
+        self._first, self._roughness, self._points = first, roughness[:, np.newaxis], points
+        self._jumps, self._rough = jumps, np.sqrt(self._roughness + jumps)
         self._covariance, there = covariance, np.isfinite(points)
         self._there = there
         both = there[:, :, np.newaxis] & there[:, np.newaxis, :]
-        kernel = np.where(both, self._kernel(points, points), 0.0)
+        kernel = self._kernel(points, points, self._rough, self._rough)
+        kernel = np.where(both, kernel, 0.0)
         at = np.arange(points.shape[1])
         kernel[:, at, at] += np.where(there, _NUGGET, 1.0)
         self._inverse = np.linalg.inv(kernel)
@@ -45,10 +49,12 @@ class CurvePrior:
     def at(self, batch_sizes: Rows) -> tuple[Rows, Rows, Rows]:
         """Mean, variance, and covariance with the rest, at one more batch size of each rank."""
         b = batch_sizes[:, np.newaxis]
-        cross = np.where(self._there, self._kernel(b, self._points)[:, 0], 0.0)
+        rough = np.sqrt(self._roughness + self.jump_at(batch_sizes)[:, np.newaxis])
+        cross = self._kernel(b, self._points, rough, self._rough)[:, 0]
+        cross = np.where(self._there, cross, 0.0)
         weight = np.einsum("rj,rjk->rk", cross, self._inverse)
         spread = np.einsum("rj,rjk->rk", weight, self._covariance)
-        own = self._kernel(b, b)[:, 0, 0]
+        own = self._kernel(b, b, rough, rough)[:, 0, 0]
         variance = own - np.sum(weight * cross, axis=1)
         variance += np.sum(spread[:, : weight.shape[1]] * weight, axis=1)
         return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, spread
@@ -67,6 +73,12 @@ class CurvePrior:
         value = usual + turn * np.sum(weight * self._off, axis=1)
         return value, np.abs(turn) * np.sqrt(np.maximum(left, 0.0))
 
+    def jump_at(self, batch_sizes: Rows) -> Rows:
+        """Expected square of a jump at one more batch size of each rank: that of the next point."""
+        alike = self._alike(batch_sizes[:, np.newaxis], self._points)[:, 0]
+        nearby = np.where(self._there, self._jumps * alike**2, 0.0)
+        return np.asarray(nearby.max(axis=1))
+
     def _mean(self, b: Rows) -> Rows:
         return self._first[:, 1:] + np.log(_pace(b / self._first[:, :1], _FIXED))
 
@@ -74,12 +86,14 @@ class CurvePrior:
         x = b / self._first[:, :1]
         return np.log(_pace(x, _MORE_FIXED) / _pace(x, _FIXED)) / PRIORS.fixed_part_sd
 
-    def _kernel(self, b: Rows, c: Rows) -> Rows:
-        distance = np.abs(b[:, :, np.newaxis] - c[:, np.newaxis, :])
-        alike = np.exp(-2 * distance / PRIORS.tile)
-        jumps = self._roughness[:, np.newaxis, np.newaxis] * alike
+    def _alike(self, b: Rows, c: Rows) -> Rows:
+        away = np.abs(b[:, :, np.newaxis] - c[:, np.newaxis, :])
+        return np.asarray(np.exp(-2 * away / PRIORS.tile))
+
+    def _kernel(self, b: Rows, c: Rows, rough_b: Rows, rough_c: Rows) -> Rows:
+        rough = rough_b[:, :, np.newaxis] * rough_c[:, np.newaxis, :] * self._alike(b, c)
         tilt = self._tilt(b)[:, :, np.newaxis] * self._tilt(c)[:, np.newaxis, :]
-        return np.asarray(1.0 + PRIORS.fixed_part_sd**2 * tilt + jumps)
+        return np.asarray(1.0 + PRIORS.fixed_part_sd**2 * tilt + rough)
 
 
 def _pace(x: Rows, fixed: float) -> Rows:

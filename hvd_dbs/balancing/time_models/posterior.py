@@ -57,6 +57,7 @@ class Posterior:
             "mean": np.zeros(both),
             "covariance": np.zeros((*both, CAPACITY + 1)),
             "visited_at": np.zeros(points),
+            "jumps": np.zeros(points),
             "first": np.full((num_rows, 2), np.nan),
             "current": np.zeros(num_rows),
             "rounds": np.zeros(num_rows),
@@ -70,6 +71,7 @@ class Posterior:
             "usual_mean": np.zeros(both),
             "usual_covariance": np.zeros((*both, CAPACITY + 1)),
             "usual_visited_at": np.zeros(points),
+            "usual_jumps": np.zeros(points),
         }
 
     def update(self, state: ModelState, measurement: Measurement) -> ModelState:

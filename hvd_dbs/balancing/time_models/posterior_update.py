@@ -17,7 +17,7 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 CAPACITY = 8
 SLOWNESS = CAPACITY
 """Index of the slowness in mean and covariance, after the points."""
-OF_CURVE = ("batch_size", "mean", "covariance", "visited_at")
+OF_CURVE = ("batch_size", "mean", "covariance", "visited_at", "jumps")
 """Kept a second time, as they were at the usual pace."""
 LEAST_VARIANCE = 1e-12
 _LONGEST_TREND = PRIORS.trend_sigmas**2 / (2 * PRIORS.trend_rounds - 1)
@@ -77,12 +77,14 @@ def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], Rows]:
     rows = np.flatnonzero(~seen)
     if rows.size:
         at = slot[rows]
-        mean, variance, covariance = curve_of(state, rows).at(b[rows])
+        curve = curve_of(state, rows)
+        mean, variance, covariance = curve.at(b[rows])
         total, count = state["roughness"][rows].T
         variance += np.maximum(fresh[rows] - 1, 0) * total / count  # It may fill a tile.
         state["mean"][rows, at] = mean
         state["covariance"][rows, at, :] = state["covariance"][rows, :, at] = covariance
         state["covariance"][rows, at, at] = np.maximum(variance, LEAST_VARIANCE)
+        state["jumps"][rows, at] = curve.jump_at(b[rows])
         state["batch_size"][rows, at] = b[rows]
     state["rounds"] += 1
     state["visited_at"][np.arange(b.size), slot] = state["rounds"]
@@ -94,7 +96,14 @@ def curve_of(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
     """What is known of these ranks' curves."""
     roughness = state["roughness"][rows, 0] / state["roughness"][rows, 1]
     mean, covariance = state["mean"][rows, :CAPACITY], state["covariance"][rows, :CAPACITY]
-    return CurvePrior(state["first"][rows], roughness, state["batch_size"][rows], mean, covariance)
+    return CurvePrior(
+        state["first"][rows],
+        roughness,
+        state["jumps"][rows],
+        state["batch_size"][rows],
+        mean,
+        covariance,
+    )
 
 
 def learn(
@@ -141,6 +150,7 @@ def learn(
         np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),
         [known.updated(), jumped.updated(), changed.updated(), (mean, known.covariance)],
     )
+    state["jumps"][rows, slot] += jump * z**2
     rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
     parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
     _learn_variances(state, z**2 / known.variance, noisy, parts)

@@ -287,6 +287,20 @@ def test_a_jump_of_the_curve_is_remembered_and_leaves_the_pace_alone():
     assert after(24, 0.024, 1) == pytest.approx([0.024, 0.045], rel=0.05)
 
 
+def test_a_jump_of_the_curve_says_nothing_of_batch_sizes_far_away():
+    """A line through it would show that more samples cost little, and fewer save little."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(13)
+    state = model.init(1)
+    for batch_size, factor, rounds in ((64, 1.0, 10), (44, 1.0, 10), (24, 1.5, 4), (64, 1.0, 10)):
+        for _ in range(rounds):
+            seconds = (0.004 + 0.001 * batch_size) * factor * (1 + 0.02 * rng.standard_normal())
+            state = model.update(state, Measurement.of([batch_size], [seconds], num_steps=[5.0]))
+    curves = model.curves(model.record(state))
+    there, far = (float(curves.seconds(np.array([b]))[0]) for b in (24.0, 96.0))
+    assert there == pytest.approx(1.5 * 0.028, rel=0.05)
+    assert far == pytest.approx(0.1, rel=0.05)
+
+
 def test_a_batch_size_that_fills_tiles_is_tried_and_kept_where_it_is_fast():
     controller, rng = controller_of(2, batch_size=30), np.random.default_rng(8)
     for _ in range(40):
