@@ -74,6 +74,11 @@ class Controller:
         """Number of ranks."""
         return self.bounds.size
 
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Local batch sizes of the plan in force, by rank."""
+        return self.plan.batch_sizes
+
     def observe(self, measurement: Measurement) -> NDArray[np.float64]:
         """Folds a round into the time models of the ranks kept here.
 

@@ -82,8 +82,13 @@ class DecisionRounds:
         """Whether an exchange has not ended yet; the same answer on all ranks."""
         return self._under_way is not None
 
-    def begin_training(self) -> None:
-        """A `fit` begins."""
+    def begin_training(self, *, is_cut_by_cost: bool = False) -> None:
+        """A `fit` begins.
+
+        Args:
+            is_cut_by_cost: See `RankPace`.
+        """
+        self.pace.is_cut_by_cost = is_cut_by_cost
         self.steps_ahead = LEAST  # New ranks have not said yet what they need.
         self._communication = None
         self._steps_in_round = 0

@@ -35,9 +35,7 @@ def open_profile(collective: Collective, path: str | os.PathLike[str] | None) ->
     """
     if path is None:
         return None
-    file: Path | None = None
-    error: Exception | None = None
-    try:
+    with agreement.raising_together(collective, (TypeError, ValueError)):
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"profile={path!r}; expected the path of a file, or None.")
         if not os.fspath(path):
@@ -45,9 +43,6 @@ def open_profile(collective: Collective, path: str | os.PathLike[str] | None) ->
         file = Path(path).absolute()  # Training may go to another folder.
         if collective.rank == 0:
             check_profile(file)
-    except (TypeError, ValueError) as caught:
-        error = caught
-    agreement.raise_together(collective, error)
     return file
 
 

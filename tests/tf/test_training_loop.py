@@ -85,7 +85,7 @@ def test_where_samples_differ_in_cost_the_clock_counts_it():
     one.begin_training(steps_in_call=4)
     one.begin_epoch(0)
     for step in range(4):
-        num_samples, work, _ = one.step_work()
+        num_samples, work, _ = one.samples.work()
         one.clock.back(one.clock.ready([num_samples]), [num_samples], work)
         assert int(num_samples) == one.samples_in_step(step) == 4
     expected = given.reshape(10, 4).sum(axis=1)[:4] / given.mean()

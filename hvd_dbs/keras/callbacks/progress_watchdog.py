@@ -95,14 +95,10 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         given = {"warn_seconds": self._warn_seconds, "abort_seconds": self._abort_seconds}
         agreement.require_equal(collective, {name: repr(value) for name, value in given.items()})
         limits = self._limits(collective.size)
-        error: Exception | None = None
-        try:
+        with agreement.raising_together(collective, ValueError):
             warning = limits.check()
             if warning and collective.rank == 0:
                 _LOGGER.warning("%s", warning)
-        except ValueError as caught:
-            error = caught
-        agreement.raise_together(collective, error)
         self._activity = Activity()
         self._rank = collective.rank  # In an elastic job it changes before all threads end.
         keys = _keys()
