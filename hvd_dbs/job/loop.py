@@ -67,8 +67,8 @@ class TrainingLoop:
         self.is_training = False
 
     @property
-    def heeds_news(self) -> bool:
-        """Whether it matters what ranks tell each other with their gradients."""
+    def heeds_changes(self) -> bool:
+        """Whether ranks exchange a change signal with their gradients."""
         return self._rounds.leaves_cadence
 
     @property

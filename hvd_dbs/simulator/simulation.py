@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Measurement, Plan, Strategy, strategies
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED, watched_from
 from hvd_dbs.balancing.measurement import typical_seconds
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
 from hvd_dbs.simulator.cluster import Cluster, Played
 from hvd_dbs.simulator.conditions import Conditions
 from hvd_dbs.simulator.costs import chance_at
@@ -151,9 +151,9 @@ class _Driver:
                     round_end, watch_start = self._decide(pieces, stop)
                     balancing_seconds = self._balancing_seconds(stop)
                     pieces = []
-                elif stop >= watch_start and not self._watch.has_news:
+                elif stop >= watch_start and not self._watch.has_changed:
                     self._watch.look(pieces)
-                    if self._watch.has_news:  # All ranks know behind the next step.
+                    if self._watch.has_changed:  # All ranks know after the next step.
                         round_end = min(round_end, stop + 1)
                 elif self._strategy.every is None:
                     pieces = []
@@ -194,7 +194,7 @@ class _Driver:
         return self._strategy.every == "automatic"
 
     def _round_from(self, step: int) -> tuple[int, int]:
-        """Where the round that begins with this step ends, and where ranks first look for news."""
+        """Where the round that begins with this step ends, and where ranks first compare steps."""
         first = watched_from(len(self._present), self._controller.steps_to_next or 1)
         if first is None or not self._leaves_cadence:
             return self._round_end(step), self._steps + 1
@@ -230,7 +230,7 @@ class _Driver:
         unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
         measurement = self._cluster.measure(pieces, unmeasured)
         self._controller.note_communication(_communication_seconds(pieces, measurement))
-        had_news = self._watch.has_news
+        had_changed = self._watch.has_changed
         if self._leaves_cadence:
             measurement = self._watch.end_round(pieces, measurement, self._present)
         decision = self._controller.decide(self._controller.observe(measurement))
@@ -244,7 +244,7 @@ class _Driver:
                 self._planned.pop()  # A later decision's plan takes the place of this one.
             self._planned.append(self._plan(first, decision.reason))
         end, watch_start = self._round_from(step)
-        if had_news and not decision.changed:
+        if had_changed and not decision.changed:
             # A pause, or what needs to be seen twice to be believed.
             end = min(end, scenario.after_measured(step, STEPS_WATCHED))
         return end, watch_start

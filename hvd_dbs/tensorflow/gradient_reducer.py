@@ -120,7 +120,7 @@ class GradientReducer:
             if isinstance(gradient, tf.Tensor) and gradient.shape.num_elements() != 0
         ]
         is_heard = self._options["process_set"].process_set_id == 0
-        if not (loop.heeds_news and dense and is_heard):
+        if not (loop.heeds_changes and dense and is_heard):
             return []
         told = loop.clock.told()
         return [tf.cast(told, dense[0].dtype)]
