@@ -45,7 +45,8 @@ class GradientReducer:
             self._session = session_of(require_balancer(balancer, "An optimizer"))
         self._is_checked = False
         self._sparse_as_dense = sparse_as_dense
-        self._options: dict[str, Any] = {"compression": compression, "process_set": process_set}
+        self.process_set = process_set
+        self._compression = compression
 
     def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients of the step under way; in the graph."""
@@ -54,7 +55,7 @@ class GradientReducer:
             self._is_checked = True
         session = self._session
         if session is None:
-            return self.reduce(gradients, 1.0, self._options["process_set"].size())
+            return self.reduce(gradients, 1.0, self.process_set.size())
         clock = session.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
@@ -78,9 +79,13 @@ class GradientReducer:
     ) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients; see `weighted_allreduce` and `reduce_rows`."""
         reduce = partial(
-            weighted_allreduce, weight=weight, total_weight=total_weight, **self._options
+            weighted_allreduce,
+            weight=weight,
+            total_weight=total_weight,
+            compression=self._compression,
+            process_set=self.process_set,
         )
-        return reduce_rows(self._as_sent(gradients), self._options["process_set"].size(), reduce)
+        return reduce_rows(self._as_sent(gradients), self.process_set.size(), reduce)
 
     def _check_fit(self) -> None:
         """A `fit`, if one is under way, has this balancer in all places, or in none."""
@@ -119,7 +124,7 @@ class GradientReducer:
             for gradient in gradients
             if isinstance(gradient, tf.Tensor) and gradient.shape.num_elements() != 0
         ]
-        is_heard = self._options["process_set"].process_set_id == 0
+        is_heard = self.process_set.process_set_id == 0
         if not (loop.heeds_changes and dense and is_heard):
             return []
         told = loop.clock.told()
