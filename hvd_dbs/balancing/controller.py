@@ -63,6 +63,7 @@ class Controller:
         self.decision_seconds = DECISION_SECONDS
         self._communication = StepCommunication()
         self._step: tuple[float, NDArray[np.float64]] | None = None
+        self._solver_state: SolverState = {}
         self._begin_anew()
 
     @property
@@ -256,7 +257,7 @@ class Controller:
 
     def _begin_anew(self) -> None:
         solver = self.strategy.solver
-        self._solver_state: SolverState = {} if solver is None else solver.init()
+        self._solver_state = {} if solver is None else solver.init()
         self.steps_to_next = self._due(None)
 
     def _due(self, wish: int | None) -> int | None:
@@ -270,8 +271,7 @@ class Controller:
 
     def _check(self, plan: Plan) -> None:
         """Invariant 1; a solver that breaks it is a defect and ends the job."""
-        is_allowed = self.bounds.allow(plan.samples)
-        if not is_allowed or plan.global_batch_size != self.global_batch_size:
+        if plan.global_batch_size != self.global_batch_size or not self.bounds.allow(plan.samples):
             raise RuntimeError(
                 f"strategy {self.strategy.name!r} proposed {plan} outside of its bounds "
                 f"{self.bounds} or with another sum than {self.global_batch_size}. "
