@@ -54,6 +54,7 @@ class Datasets:
         self, source: Any, shuffle_seed: int | None, *, training: bool, layout: str, cost: Any
     ) -> tf.data.Dataset:
         """See `Balancer.dataset`. Collective."""
+        bounds = self._controller.bounds
         with agreement.raising_together(self._collective):  # Any error: nobody waits for this rank.
             if shuffle_seed is not None:
                 require_seed(shuffle_seed)
@@ -64,7 +65,7 @@ class Datasets:
                 training=training,
                 layout=layout,
                 cost=cost,
-                multiple_of=self._controller.bounds.multiple_of,
+                multiple_of=bounds.multiple_of,
             )
             samples = request.source
             identity, fingerprint = request.identity, samples.fingerprint
@@ -92,9 +93,13 @@ class Datasets:
         return EvaluationStage(
             num_samples,
             lambda: self._collective.rank,
-            lambda: self._loop.agreed_plan.batch_sizes,
+            self._agreed_batch_sizes,
             self.evaluation,
         )
+
+    def _agreed_batch_sizes(self) -> tuple[int, ...]:
+        plan = self._loop.agreed_plan
+        return plan.batch_sizes
 
     def _training_stage(self, request: DatasetRequest) -> IndexStage:
         self._loop.finish_resize()

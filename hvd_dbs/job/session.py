@@ -40,6 +40,7 @@ class Session:
         collective: The job.
         controller: This rank's controller.
         loop: Follows a training from step to step.
+        profile: What is known of kinds of device from other trainings.
         learning_rate: The factor on the learning rate that follows the global batch size.
         resumption: Saves the session's state and loads it.
         datasets: Makes data sets.
@@ -65,11 +66,12 @@ class Session:
         journal = open_journal(self.collective, arguments.journal)
         hosts = [place.host for place in places]
         file = open_profile(self.collective, arguments.profile)
+        self.profile = SpeedProfile(self.collective, self.controller, places, file)
         self.loop = TrainingLoop(
             self.collective,
             self.controller,
             log=DecisionLog(self.collective, self.controller, hosts, journal),
-            profile=SpeedProfile(self.collective, self.controller, places, file),
+            profile=self.profile,
             links=self._links,
             on_resize=self.learning_rate.follow,
         )
@@ -96,11 +98,6 @@ class Session:
     def evaluation(self) -> Evaluation:
         """The evaluation under way."""
         return self.datasets.evaluation
-
-    @property
-    def uses_profile(self) -> bool:
-        """Whether speeds are kept in a file."""
-        return self.loop.profile.is_used
 
     def epochs(
         self, dataset: tf.data.Dataset, num_epochs: int, initial_epoch: int | None

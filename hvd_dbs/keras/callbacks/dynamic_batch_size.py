@@ -83,7 +83,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._statistics = BatchStatistics(self.model, collective)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
-        fingerprint = model_fingerprint(self.model) if self._session.uses_profile else ""
+        fingerprint = model_fingerprint(self.model) if self._session.profile.is_used else ""
         self._loop.begin_training(self.model.steps_per_execution, fingerprint)
         set_initial_epoch(self.model, self._position)
 

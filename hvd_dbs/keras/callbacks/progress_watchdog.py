@@ -110,8 +110,8 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
             processes = [contact.process for contact in contacts]
             detector = StallDetector(processes, limits, time.monotonic())
             try:
-                self._thread = HeartbeatServer(contacts, keys, detector, self._heartbeat)
-                endpoint = self._thread.endpoint.to_json()
+                self._thread = server = HeartbeatServer(contacts, keys, detector, self._heartbeat)
+                endpoint = server.endpoint.to_json()
             except OSError as os_error:
                 _LOGGER.warning("nobody watches over progress: %r", os_error)
         endpoint = agreement.allgather_text(collective, endpoint)[0]
