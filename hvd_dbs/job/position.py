@@ -65,7 +65,7 @@ class TrainingPosition:
 
     @property
     def num_steps_in_epoch(self) -> int:
-        """Steps of the open epoch: fewer where training goes on in the midst of it."""
+        """Steps of the open epoch: fewer where training continues within it."""
         return self.stage.num_steps_in(self.epoch)
 
     @property

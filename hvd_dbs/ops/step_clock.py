@@ -65,7 +65,7 @@ class StepClock:
     back(k-1) and does not count; the most recent 4096 steps are kept. Where gradients travel in
     several buckets it notes when each is sent and back.
 
-    With the native library a GPU's own time is taken, by events that are read later; nothing waits
+    With the native library the time is the GPU's, by events that are read later; nothing waits
     for them, so that the last steps may only be seen in the next `drain`. Without it the time at
     which the host asked the GPU for the gradients is all there is to see.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from heterogeneous.processes import is_alive, send
 
 PERIOD_MICROSECONDS = 2_000
-"""A rank at its quota stands still until the period ends, in the midst of an exchange too. With
+"""A rank at its quota stands still until the period ends, during an exchange too. With
 10 ms an allreduce among four ranks took up to 27 ms, with 2 to 4 ms it takes about 5."""
 SHORTEST_QUOTA_MICROSECONDS = 1_000  # the kernel takes no less
 LONGEST_PERIOD_MICROSECONDS = 1_000_000

@@ -33,8 +33,8 @@ class _EndOfEpoch:
     """A true value of `model.stop_training` that means the epoch alone.
 
     Keras runs the same number of steps in every epoch of a `fit`; the first one has fewer where
-    training goes on in the midst of it. Who sets `stop_training` to end the training replaces
-    this value, and is heard.
+    training continues within it. Setting `stop_training` to end the training replaces this
+    value, and takes effect.
     """
 
 
@@ -103,7 +103,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._check_plan(self._statistics)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Remembers metrics and statistics before a step in which this rank only fills in.
+        """Remembers metrics and statistics before a step in which this rank has padding samples.
 
         Also tells the balancer that the data of the step are asked for now.
         """
@@ -217,7 +217,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         agreement.raise_together(collective, error)
 
     def _check_validation_data(self) -> None:
-        """A validation on a training data set would wait for an epoch to open, for ever.
+        """A validation on a training data set would deadlock: no epoch opens for it.
 
         Not agreed on with the other ranks: they may validate on nothing.
         """
@@ -264,7 +264,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             raise ValueError(
                 f"The data set that fit was given has {moves[-1]}(...) behind balancer.dataset, so "
                 f"batches would not have the samples that gradients are weighted by. "
-                f"balancer.dataset(source, shuffle_seed=7) shuffles; whatever else moves samples "
+                f"balancer.dataset(source, shuffle_seed=7) shuffles; what else moves samples "
                 f"or keeps batches belongs into the source. map and prefetch may follow."
             )
         if collective.size > 1:

@@ -153,7 +153,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._training_values = None
         loop = balancer.loop
         steps = loop.steps_done
-        # Only the last step may be one that this rank fills in.
+        # Only the last step may be one of padding samples.
         num_batches = steps - int(loop.samples_in_step(steps - 1) == 0)
         return results_over_ranks(
             collective, self.model, values, own, loop.samples_in_epoch, num_batches
