@@ -1,4 +1,4 @@
-"""The user's handle on a balanced job: one controller, one collective, one data set."""
+"""What users hold of a balanced job; its parts are in a session that they do not see."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hvd_dbs.sampling import Cursor
 
 
 class Balancer:
-    """Gives each rank the local batch that it finishes in the same time as the others.
+    """Sizes local batches so that all ranks finish together.
 
     One balancer serves one training data set, one optimizer and one `fit` at a time. All ranks
     make it with the same arguments, after `hvd.init()`.
@@ -35,7 +35,7 @@ class Balancer:
             counts before shell patterns of kinds and hosts, and "*" is all others.
         max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
         multiple_of: Local batch sizes are multiples of this.
-        journal: File to which rank 0 writes what it hears of all ranks and decides, for
+        journal: File to which rank 0 writes what all ranks report and what it decides, for
             `hvd-dbs report`; appended if the file exists. None: nowhere.
         profile: File to which rank 0 writes how fast each kind of device is, and from which the
             next training takes its first plan. None: training begins even.
@@ -104,7 +104,7 @@ class Balancer:
 
         All ranks give the whole data set. In each epoch every sample is used exactly once, and
         each global batch holds the same samples whatever the plan is. A rank without a sample in
-        a last, partial global batch is fed samples of that batch that count for nothing.
+        a last, partial global batch gets padding samples, which count for nothing.
 
         With `training=False` it is a data set for `validation_data` and `model.evaluate`: each
         rank reads one consecutive part in proportion to the plan in force, together all samples
@@ -187,7 +187,7 @@ class Balancer:
     def state_dict(self) -> dict[str, Any]:
         """Plan, place in the epoch and memory as plain JSON data; of time models this rank's.
 
-        Made from the same state, the data set and the next `fit` go on behind the samples that
+        Made from the same state, the data set and the next `fit` continue after the samples that
         are used, on any number of ranks and with any global batch size.
         """
         return self._session.resumption.state().plain()
