@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.comm import collective as job
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce

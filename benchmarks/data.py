@@ -3,7 +3,7 @@
     scripts/bench.sh data                    records of 1 KB, 10 KB and 100 KB
 
 One process reads what the second of two equal ranks reads in an epoch. All ways take turns, so
-that whatever else the machine does hits them alike. Files lie in the page cache; bytes are those
+that any other load of the machine hits them alike. Files lie in the page cache; bytes are those
 that the process got from the system (rchar in /proc/self/io). Processor time is that of all threads
 together; other jobs on the machine change it less than the time that passes.
 """

@@ -3,7 +3,7 @@
     scripts/bench.sh op                      both layouts on 2 and on 4 ranks
     mpirun -np 2 python -m benchmarks.op     one layout on these ranks
 
-Ways to the same sum take turns, step by step, so that whatever else the machine does hits them
+Ways to the same sum take turns, step by step, so that any other load of the machine hits them
 alike; a step's time is that of its slowest rank.
 """
 

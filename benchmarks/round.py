@@ -6,8 +6,9 @@
 Both ways take turns, strategy by strategy. In each step every rank is busy for a while, the last
 one longest, and all meet as they do in training. What is told is the time that the main thread
 of a rank spends on a round: the median over rounds, and of the ranks the slowest. Then `adaptive`
-on equal ranks as it is in a job: decisions where it wants them, news looked for between. The last
-line is what it costs that news travel with the gradients: steps with and without them in turn.
+on equal ranks as it is in a job: decisions where it wants them, steps compared between. The last
+line is the cost of the change signal that travels with the gradients: steps with and without it in
+turn.
 """
 
 from __future__ import annotations
@@ -130,12 +131,13 @@ def main() -> None:
             print(f"| `{row['strategy']}` | {waited} | {beside} |")
         print(
             f"\n`adaptive` on equal ranks: {peace:.3f} ms a step, {num_decisions} decisions and "
-            f"the looks for news of {_PEACE_STEPS} steps.\n"
-            f"{_NUM_GRADIENTS} gradients, ms: {silent:.3f} without news, {telling:.3f} with them."
+            f"the comparisons of {_PEACE_STEPS} steps.\n"
+            f"{_NUM_GRADIENTS} gradients, ms: {silent:.3f} without the change signal, "
+            f"{telling:.3f} with it."
         )
         if options.json:
-            news = {"silent": silent, "telling": telling}
-            figures = {"ranks": collective.size, "rounds": rows, "peace": peace, "news": news}
+            signal = {"silent": silent, "telling": telling}
+            figures = {"ranks": collective.size, "rounds": rows, "peace": peace, "signal": signal}
             options.json.write_text(json.dumps(figures) + "\n")
     hvd.shutdown()
 
@@ -176,9 +178,9 @@ def _peace(collective: job.Collective) -> tuple[float, int]:
 
 
 def _travelling(collective: job.Collective) -> tuple[float, float]:
-    """Median milliseconds of a reduction of gradients without and with news, the slowest rank's."""
+    """Median ms of a reduction of gradients without and with the signal, on the slowest rank."""
     gradients = [tf.ones([1000])] * _NUM_GRADIENTS
-    steps = [_reduction(with_news) for with_news in (False, True)]
+    steps = [_reduction(has_signal) for has_signal in (False, True)]
     seconds: list[list[float]] = [[], []]
     for number in range(_NUM_REDUCTIONS):
         for which in (0, 1) if number % 2 else (1, 0):
@@ -189,14 +191,14 @@ def _travelling(collective: job.Collective) -> tuple[float, float]:
     return silent, telling
 
 
-def _reduction(with_news: bool) -> Callable[..., tf.Tensor]:
+def _reduction(has_signal: bool) -> Callable[..., tf.Tensor]:
     clock = StepClock()
 
     @tf.function
     def step(*gradients: tf.Tensor) -> tf.Tensor:
         ready = clock.ready(gradients)
-        told = [clock.told()] if with_news else []
-        name = f"benchmark.news.{with_news}"
+        told = [clock.told()] if has_signal else []
+        name = f"benchmark.signal.{has_signal}"
         means = weighted_allreduce([*gradients, *told], 1.0, total_weight=hvd.size(), name=name)
         clock.back(ready, means[: len(gradients)], tf.constant(1))
         for mean in means[len(gradients) :]:

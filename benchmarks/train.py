@@ -4,7 +4,7 @@
     scripts/bench.sh train --quick     one model, two clusters of two ranks, two rounds
 
 Each cluster is a job of its own on this machine, its ranks slowed by scripts/heterogeneous.sh.
-Inside of a job all strategies take turns, so that whatever else the machine does hits all alike.
+Inside of a job all strategies take turns, so that any other load of the machine hits all alike.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ import datasets
 from keras_digits import make_model
 
 
-def main() -> None:
-    """Trains, and prints the test accuracy on rank 0."""
+def parse_options() -> argparse.Namespace:
+    """What the command line says."""
     parser = argparse.ArgumentParser(description="Digits on ranks that come and go.")
     parser.add_argument("--strategy", default="dbs", help="how to balance")
     parser.add_argument("--global-batch-size", type=int, default=256)
@@ -41,7 +41,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--learning-rate", type=float, default=0.01)
     parser.add_argument("--save", metavar="FOLDER", help="save there, and go on from what it holds")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Trains, and prints the test accuracy on rank 0."""
+    options = parse_options()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
 

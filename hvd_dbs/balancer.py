@@ -1,48 +1,26 @@
-"""The user's handle on a balanced job: one controller, one collective, one data set."""
+"""What users hold of a balanced job; its parts are in a session that they do not see."""
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-import hvd_dbs
-from hvd_dbs.balancer_arguments import (
-    BatchSizeBound,
-    BatchSizeLimits,
-    identity,
-    require_seed,
-    whole_number,
-)
-from hvd_dbs.balancing import Controller, Plan, Strategy, strategies
-from hvd_dbs.comm import agreement
-from hvd_dbs.comm import collective as job
-from hvd_dbs.comm.introduction import Introduction, introduce
-from hvd_dbs.data.evaluation_stage import EvaluationStage
-from hvd_dbs.data.excerpt import Excerpt
-from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.data.pipeline import make_dataset
-from hvd_dbs.data.request import DatasetRequest
-from hvd_dbs.job.decision_log import DecisionLog, open_journal
-from hvd_dbs.job.epochs import Epoch, train_epochs
+from hvd_dbs.balancing import Plan, Strategy
+from hvd_dbs.comm.collective import Collective
+from hvd_dbs.job.arguments import BalancerArguments, BatchSizeBound, BatchSizeLimits
+from hvd_dbs.job.epochs import Epoch
 from hvd_dbs.job.loop import TrainingLoop
-from hvd_dbs.job.places import places_by_rank
-from hvd_dbs.job.resumption import Resumption
-from hvd_dbs.job.speed_profile import SpeedProfile, open_profile
+from hvd_dbs.job.session import Session
 from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
-from hvd_dbs.ops import native
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.ops.step_samples import StepBatch, StepWork
 from hvd_dbs.sampling import Cursor
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class Balancer:
-    """Gives each rank the local batch that it finishes in the same time as the others.
+    """Sizes local batches so that all ranks finish together.
 
     One balancer serves one training data set, one optimizer and one `fit` at a time. All ranks
     make it with the same arguments, after `hvd.init()`.
@@ -57,7 +35,7 @@ class Balancer:
             counts before shell patterns of kinds and hosts, and "*" is all others.
         max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
         multiple_of: Local batch sizes are multiples of this.
-        journal: File to which rank 0 writes what it hears of all ranks and decides, for
+        journal: File to which rank 0 writes what all ranks report and what it decides, for
             `hvd-dbs report`; appended if the file exists. None: nowhere.
         profile: File to which rank 0 writes how fast each kind of device is, and from which the
             next training takes its first plan. None: training begins even.
@@ -83,74 +61,35 @@ class Balancer:
         journal: str | os.PathLike[str] | None = None,
         profile: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.collective = job.connect_for_long()
-        ranks = introduce(self.collective, _versions())
-        given = {
-            "global_batch_size": global_batch_size,
-            "strategy": identity(strategy),
-            "every": every,
-            "min_batch_size": min_batch_size,
-            "max_batch_size": max_batch_size,
-            "multiple_of": multiple_of,
-            "whether there is a journal": journal is not None,  # Rank 0's path may be its own.
-            "whether there is a profile": profile is not None,
-        }
-        self._given = {name: repr(value) for name, value in given.items()}
-        agreement.require_equal(self.collective, self._given)
-        # From here on all ranks compute with the same values, so all meet the same error.
-        places = places_by_rank(self.collective)
-        self._limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of)
-        bounds = self._limits.bounds(places, is_elastic=job.is_elastic())
-        self._controller = Controller(
-            strategies.resolve(strategy, every),
-            whole_number("global_batch_size", global_batch_size),
-            bounds,
-        )
-        log = DecisionLog(
-            self.collective,
-            self._controller,
-            [place.host for place in places],
-            open_journal(self.collective, journal),
-        )
-        file = open_profile(self.collective, profile)
-        speeds = SpeedProfile(self.collective, self._controller, places, file)
-        self._excerpt = Excerpt()
-        self.loop = TrainingLoop(self.collective, self._controller, log, speeds)
-        self._measure_links(ranks)
-        self.dynamic_learning_rate = DynamicLearningRate(self.global_batch_size)
-        self.loop.followers.append(self.dynamic_learning_rate.follow)
-        self._resumption = Resumption(
-            self.collective,
-            self._controller,
-            self.loop.position,
-            places,
-            parts={"learning_rate": self.dynamic_learning_rate},
+        limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of)
+        self._session = Session(
+            BalancerArguments(global_batch_size, strategy, every, limits, journal, profile)
         )
 
     @property
     def rank(self) -> int:
         """This process's rank."""
-        return self.collective.rank
+        return self._session.collective.rank
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        return self.collective.size
+        return self._session.collective.size
 
     @property
     def global_batch_size(self) -> int:
         """Samples that all ranks together process in a full step."""
-        return self._controller.global_batch_size
+        return self._session.controller.global_batch_size
 
     @property
     def strategy(self) -> Strategy:
         """Model, solver and cadence in use."""
-        return self._controller.strategy
+        return self._session.controller.strategy
 
     @property
     def plan(self) -> Plan:
         """The plan last decided on; `plan.batch_sizes` is a tuple by rank."""
-        return self._controller.plan
+        return self._session.controller.plan
 
     def dataset(
         self,
@@ -165,7 +104,7 @@ class Balancer:
 
         All ranks give the whole data set. In each epoch every sample is used exactly once, and
         each global batch holds the same samples whatever the plan is. A rank without a sample in
-        a last, partial global batch is fed samples of that batch that count for nothing.
+        a last, partial global batch gets padding samples, which count for nothing.
 
         With `training=False` it is a data set for `validation_data` and `model.evaluate`: each
         rank reads one consecutive part in proportion to the plan in force, together all samples
@@ -195,51 +134,9 @@ class Balancer:
                 N, the samples, the seed or the costs differ between ranks, or differ from those of
                 the state that training goes on from.
         """
-        error: Exception | None = None
-        try:
-            if shuffle_seed is not None:
-                require_seed(shuffle_seed)
-            request = DatasetRequest.of(
-                source,
-                self.global_batch_size,
-                shuffle_seed=shuffle_seed,
-                training=training,
-                layout=layout,
-                cost=cost,
-                multiple_of=self._controller.bounds.multiple_of,
-            )
-            given, excerpt = request.identity, request.source.excerpt
-        except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
-            error = caught
-        agreement.raise_together(self.collective, error)
-        agreement.require_equal(self.collective, given)
-        agreement.require_alike(self.collective, excerpt.values, excerpt.require_like)
-        samples = request.source
-        for warning in samples.warnings if self.rank == 0 else ():
-            _LOGGER.warning("%s", warning)
-        if not training:
-            stage = EvaluationStage(
-                samples.num_samples,
-                lambda: self.rank,
-                lambda: self.loop.agreed_plan.batch_sizes,
-                self.loop.evaluation,
-            )
-            return make_dataset(samples, stage)
-        self._excerpt = excerpt
-        self.loop.finish_resize()
-        index_stage = IndexStage(
-            samples.num_samples,
-            shuffle_seed,
-            self.rank,
-            self.plan.batch_sizes,
-            samples.block_size,
-            layout,
-            request.costs,
+        return self._session.datasets.make(
+            source, shuffle_seed, training=training, layout=layout, cost=cost
         )
-        index_stage.on_unwatched = self.loop.warn_of_a_part
-        # The same on all ranks: so is what each of them was given.
-        self._resumption.read_from(index_stage)
-        return make_dataset(samples, index_stage)
 
     def epochs(
         self, dataset: tf.data.Dataset, num_epochs: int, initial_epoch: int | None = None
@@ -266,16 +163,7 @@ class Balancer:
             ...     for images, labels in epoch:
             ...         train_step(images, labels)
         """
-        if initial_epoch is None:
-            start = self.loop.position.start
-            initial_epoch = 0 if start is None else start.epoch
-        given = {"num_epochs": num_epochs, "initial_epoch": initial_epoch}
-        agreement.require_equal(self.collective, {name: repr(n) for name, n in given.items()})
-        # From here on all ranks compute with the same values, so all meet the same error.
-        first, last = (whole_number(name, number) for name, number in reversed(given.items()))
-        if first < 0:
-            raise ValueError(f"initial_epoch={first} is negative. Epochs are counted from 0.")
-        return train_epochs(self.loop, dataset, range(first, last))
+        return self._session.epochs(dataset, num_epochs, initial_epoch)
 
     def resize(self, global_batch_size: int) -> None:
         """Changes the global batch size; while an epoch is open, from the next one on. Collective.
@@ -289,31 +177,24 @@ class Balancer:
             ValueError: On all ranks, if the argument is impossible within the bounds, differs
                 between ranks, or means more steps during a `fit`. Nothing is changed then.
         """
-        agreement.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
-        error: Exception | None = None
-        try:
-            self.loop.check_resize(whole_number("global_batch_size", global_batch_size))
-        except (ValueError, TypeError) as caught:
-            error = caught
-        agreement.raise_together(self.collective, error)
-        self.loop.resize(int(global_batch_size))
+        self._session.resize(global_batch_size)
 
     @property
     def cursor(self) -> Cursor:
         """Where training stands in the samples: where it is to go on if it ends here."""
-        return self.loop.position.cursor
+        return self._session.position.cursor
 
     def state_dict(self) -> dict[str, Any]:
         """Plan, place in the epoch and memory as plain JSON data; of time models this rank's.
 
-        Made from the same state, the data set and the next `fit` go on behind the samples that
+        Made from the same state, the data set and the next `fit` continue after the samples that
         are used, on any number of ranks and with any global batch size.
         """
-        return self._resumption.state().plain()
+        return self._session.resumption.state().plain()
 
     def gather_state_dict(self) -> dict[str, Any]:
         """A `state_dict` with the memory of all ranks' time models, on all ranks. Collective."""
-        return self._resumption.gather().plain()
+        return self._session.resumption.gather().plain()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a `state_dict`, of the same job or of one on other ranks. Collective.
@@ -327,7 +208,7 @@ class Balancer:
             ValueError: On all ranks, if it is not a state of such a balancer and data set on each
                 of them, or ranks were given different ones.
         """
-        self._resumption.load(state)
+        self._session.resumption.load(state)
 
     def rejoin(self, state: Mapping[str, Any], global_batch_size: int) -> None:
         """Goes on from a `state_dict` with the ranks that an elastic job has now. Collective.
@@ -342,49 +223,36 @@ class Balancer:
         Raises:
             ValueError: On all ranks, if the job cannot go on with these ranks.
         """
-        if not isinstance(self.collective, job.ElasticCollective):
-            self.load_state_dict(state)  # The ranks of other jobs do not change.
-            return
-        self._resumption.remember()
-        self.collective.meet()
-        ranks = introduce(self.collective, _versions())
-        agreement.require_equal(self.collective, self._given)
-        # From here on all ranks compute with the same values, so all meet the same error.
-        places = places_by_rank(self.collective)
-        agreement.require_alike(self.collective, self._excerpt.values, self._excerpt.require_like)
-        bounds = self._limits.bounds(places, is_elastic=True)
-        self._controller.change_ranks(global_batch_size, bounds)
-        self.loop.change_ranks(places)
-        self._measure_links(ranks)
-        self.dynamic_learning_rate.follow(global_batch_size)
-        self._resumption.rejoin(state, places)
+        self._session.rejoin(state, global_batch_size)
 
     def pause(self) -> None:
         """Cancels exchanges that are under way when a training is interrupted."""
-        self.collective.close()
-        self.loop.abandon_training()
+        self._session.pause()
 
-    def _measure_links(self, ranks: Sequence[Introduction]) -> None:
-        hosts, addresses = [one.host for one in ranks], [one.addresses for one in ranks]
-        self.loop.links.change_hosts(hosts, addresses, self.rank)
+    @property
+    def loop(self) -> TrainingLoop:
+        """What a training loop of your own calls: `docs/own_loops.md`."""
+        return self._session.loop
+
+    @property
+    def dynamic_learning_rate(self) -> DynamicLearningRate:
+        """The factor on the learning rate that follows the global batch size."""
+        return self._session.learning_rate
+
+    @property
+    def collective(self) -> Collective:
+        """The ranks of the job, to exchange small arrays."""
+        return self._session.collective
 
     @property
     def clock(self) -> StepClock:
         """This rank's clock: what it was busy with in each step."""
-        return self.loop.clock
-
-    def step_work(self) -> StepWork:
-        """What this rank does in the step under way; in the graph."""
-        return self.loop.step_work()
-
-    def step_batch(self) -> StepBatch:
-        """The global batch of the step under way; in the graph."""
-        return self.loop.step_batch()
+        return self._session.clock
 
 
-def _versions() -> dict[str, str]:
-    """What all ranks must have alike to understand each other."""
-    return {"hvd_dbs": hvd_dbs.__version__, "The native library's interface": native.INTERFACE}
+def session_of(balancer: Balancer) -> Session:
+    """What a balancer hides from its users, for the callbacks and optimizers of this package."""
+    return balancer._session
 
 
 def require_balancer(given: object, taker: str) -> Balancer:

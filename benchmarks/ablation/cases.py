@@ -20,7 +20,7 @@ CURVE_CASES = 2
 """Sets of devices for each seed: a single one says little about the others."""
 
 PAUSES = "equal, pauses"
-GENERATED = {"curves: teeth": ("sawtooth",), "curves: smooth": ("affine", "saturating")}
+GENERATED = {"curves: saw-tooth": ("sawtooth",), "curves: smooth": ("affine", "saturating")}
 MEASURED = "curves: measured"
 
 HALF_AS_LONG = {"neighbours", "contention", "delays", *GENERATED, MEASURED}

@@ -105,7 +105,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         _priors(surprise, pause_rate=1e-12),
     ),
     "surprise: return": (
-        "A surprise is never a return to the usual pace.",
+        "A surprise is never a return to the baseline speed.",
         _priors(posterior_update, slow=_INF),
     ),
     "surprise: drift": (
@@ -118,7 +118,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         _priors(slow_periods, slow=_INF) + _priors(posterior_update, slow=_INF),
     ),
     "slow periods: old curve": (
-        "The curve of the usual pace is not kept through a slow period.",
+        "The curve of the baseline speed is not kept through a slow period.",
         [(posterior_update, "_go_back", lambda *_: None)],
     ),
     "load": (

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -36,30 +35,12 @@ from benchmarks.training.clusters import (
 from benchmarks.training.curve_measurement import CurveMeasurement
 from benchmarks.training.models import TASKS
 from benchmarks.training.neighbour import RemoteNeighbour
+from benchmarks.training.neighbour_times import NeighbourTimes
 from benchmarks.training.trainers import BalancedTrainer, Trainer, make_trainers
 from hvd_dbs.comm import collective as job
 from hvd_dbs.job import step_file
 
 _SECONDS_UNTIL_THROTTLED = 0.5
-
-
-class NeighbourVisits(keras.callbacks.Callback):
-    """Starts and stops the neighbour at given steps of a fit."""
-
-    def __init__(self, neighbour: RemoteNeighbour, begin: int, end: int) -> None:
-        super().__init__()
-        self._neighbour, self._begin, self._end = neighbour, begin, end
-        self._num_steps = 0
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self._num_steps += 1
-        if self._num_steps == self._begin:
-            self._neighbour.run()
-        elif self._num_steps == self._end:
-            self._neighbour.pause()
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self._neighbour.pause()
 
 
 class Job:
@@ -216,8 +197,8 @@ class Job:
         if self._neighbour is None:
             return trainer.run()
         cycle = self._lengths.cycle
-        visits = NeighbourVisits(self._neighbour, cycle.begin, cycle.end)
-        return trainer.run(cycle.num_epochs, [visits])
+        times = NeighbourTimes(self._neighbour, cycle.begin, cycle.end)
+        return trainer.run(cycle.num_epochs, [times])
 
     def _overhead_rounds(self) -> dict[str, list[list[float]]]:
         """On equal ranks, what is compared to one per cent takes some more turns."""

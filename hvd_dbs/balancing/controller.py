@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +14,11 @@ from hvd_dbs.balancing.doubt import doubt
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.plan import DECISION_SECONDS, FIRST_ROUND_STEPS, Decision, Plan, Problem
 from hvd_dbs.balancing.solvers.solver import SolverState
+from hvd_dbs.balancing.step_communication import StepCommunication
 from hvd_dbs.balancing.strategies import Strategy
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 _LOGGER = logging.getLogger(__name__)
-
-_ROUNDS_OF_COMMUNICATION = 5
 
 
 class Controller:
@@ -62,17 +59,22 @@ class Controller:
         self.bounds = bounds
         self.plan = Plan.proportional(global_batch_size, strategy.start_shares(bounds.size), bounds)
         self._model_state: ModelState = strategy.model.init(num_rows) if strategy.model else {}
-        self._solver_state: SolverState = strategy.solver.init() if strategy.solver else {}
         self._model_failed = False
         self.decision_seconds = DECISION_SECONDS
-        self._communication: deque[float] = deque(maxlen=_ROUNDS_OF_COMMUNICATION)
+        self._communication = StepCommunication()
         self._step: tuple[float, NDArray[np.float64]] | None = None
-        self.steps_to_next = self._due(None)
+        self._solver_state: SolverState = {}
+        self._begin_anew()
 
     @property
     def size(self) -> int:
         """Number of ranks."""
         return self.bounds.size
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Local batch sizes of the plan in force, by rank."""
+        return self.plan.batch_sizes
 
     def observe(self, measurement: Measurement) -> NDArray[np.float64]:
         """Folds a round into the time models of the ranks kept here.
@@ -118,8 +120,7 @@ class Controller:
         Args:
             seconds: NaN: unknown.
         """
-        if math.isfinite(seconds):
-            self._communication.append(max(seconds, 0.0))
+        self._communication.note(seconds)
 
     def decide(self, records: NDArray[np.float64]) -> Decision:
         """Decides from the records of all ranks, shape `[size, record_size]`. For rank 0.
@@ -160,9 +161,8 @@ class Controller:
         shares = self.strategy.start_shares(bounds.size)
         self.plan = Plan.proportional(global_batch_size, shares, bounds)
         self.global_batch_size, self.bounds = global_batch_size, bounds
-        self._communication.clear()
-        self._solver_state = self.strategy.solver.init() if self.strategy.solver else {}
-        self.steps_to_next = self._due(None)
+        self._communication.forget()
+        self._begin_anew()
 
     def resize(self, global_batch_size: int) -> None:
         """Changes the sum of all plans; the ranks keep their shares, as near as bounds allow.
@@ -174,8 +174,7 @@ class Controller:
         """
         self.plan = Plan.proportional(global_batch_size, self.plan.samples, self.bounds)
         self.global_batch_size = global_batch_size
-        self._solver_state = self.strategy.solver.init() if self.strategy.solver else {}
-        self.steps_to_next = self._due(None)
+        self._begin_anew()
 
     def state_dict(self) -> dict[str, Any]:
         """Plan, models' and solver's memory as plain JSON data."""
@@ -233,7 +232,7 @@ class Controller:
                     self.bounds,
                     self.plan,
                     self.decision_seconds,
-                    self._communication_seconds,
+                    self._communication.seconds,
                 )
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
         except Exception as error:  # Whatever a solver meets, the plan is kept.
@@ -242,7 +241,7 @@ class Controller:
         self._solver_state = solver_state
         changed = proposal.plan != self.plan
         # The same of each plan, and part of each step that was measured.
-        communication = self._communication_seconds
+        communication = self._communication.seconds
         before = after = float(np.max(now)) + communication
         reason = f"kept: {proposal.reason or f'step {_milliseconds(before)}'}"
         if changed:
@@ -256,9 +255,10 @@ class Controller:
         predicted, due = (before, after), proposal.steps_to_next
         return Decision(proposal.plan, changed, reason, predicted, steps_to_next=due)
 
-    @property
-    def _communication_seconds(self) -> float:
-        return float(np.median(self._communication)) if self._communication else 0.0
+    def _begin_anew(self) -> None:
+        solver = self.strategy.solver
+        self._solver_state = {} if solver is None else solver.init()
+        self.steps_to_next = self._due(None)
 
     def _due(self, wish: int | None) -> int | None:
         """Steps until the next decision; None where an epoch's end, or nothing, brings it."""
@@ -271,8 +271,7 @@ class Controller:
 
     def _check(self, plan: Plan) -> None:
         """Invariant 1; a solver that breaks it is a defect and ends the job."""
-        is_allowed = self.bounds.allow(plan.samples)
-        if not is_allowed or plan.global_batch_size != self.global_batch_size:
+        if plan.global_batch_size != self.global_batch_size or not self.bounds.allow(plan.samples):
             raise RuntimeError(
                 f"strategy {self.strategy.name!r} proposed {plan} outside of its bounds "
                 f"{self.bounds} or with another sum than {self.global_batch_size}. "

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,30 +31,51 @@ def allgather_text(collective: Collective, text: str) -> list[str]:
 
 
 def raise_together(collective: Collective, error: Exception | None) -> None:
-    """Raises on all ranks what any rank has met, naming the guilty ranks.
+    """Raises on all ranks what any rank has met, naming the responsible ranks.
 
     Args:
         collective: The job.
         error: What this rank has met, or None.
 
     Raises:
-        ValueError: With the errors of all ranks; of the type of the lowest guilty rank's error
+        ValueError: With the errors of all ranks; of the type of the lowest such rank's error
             where that is TypeError or RuntimeError.
     """
     named = "" if error is None else f"{type(error).__name__}: {error}"
     texts = allgather_text(collective, named)
-    guilty: dict[str, list[int]] = {}
+    ranks_by_text: dict[str, list[int]] = {}
     for rank, text in enumerate(texts):
         if text:
-            guilty.setdefault(text, []).append(rank)
-    if not guilty:
+            ranks_by_text.setdefault(text, []).append(rank)
+    if not ranks_by_text:
         return
-    if list(guilty.values()) == [list(range(collective.size))] and error is not None:
+    if list(ranks_by_text.values()) == [list(range(collective.size))] and error is not None:
         raise error
-    lines = [f"{name_ranks(ranks)}: {text}" for text, ranks in guilty.items()]
-    kind = next(iter(guilty)).partition(":")[0]
+    lines = [f"{name_ranks(ranks)}: {text}" for text, ranks in ranks_by_text.items()]
+    kind = next(iter(ranks_by_text)).partition(":")[0]
     kinds: dict[str, type[Exception]] = {"TypeError": TypeError, "RuntimeError": RuntimeError}
     raise kinds.get(kind, ValueError)("\n".join(lines)) from error
+
+
+@contextmanager
+def raising_together(
+    collective: Collective, kinds: type[Exception] | tuple[type[Exception], ...] = Exception
+) -> Iterator[None]:
+    """Within it, what one rank raises is raised on all ranks, at its end.
+
+    Args:
+        collective: The job.
+        kinds: Errors that other ranks are told of; those of other kinds end this rank alone.
+
+    Raises:
+        ValueError: See `raise_together`.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except kinds as caught:
+        error = caught
+    raise_together(collective, error)
 
 
 def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
@@ -105,12 +127,8 @@ def require_alike(
     counts = collective.allgather(np.array([values.size], dtype=np.int64))
     if counts.min() != counts.max() or not counts.any():
         return
-    error: ValueError | None = None
-    try:
+    with raising_together(collective, ValueError):
         check(collective.broadcast(values))
-    except ValueError as caught:
-        error = caught
-    raise_together(collective, error)
 
 
 def hostnames(collective: Collective) -> list[str]:

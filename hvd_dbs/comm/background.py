@@ -16,7 +16,7 @@ class BackgroundThread:
     """Does one thing after the other, in the order in which they are given.
 
     It never keeps a process alive: the threads of a `ThreadPoolExecutor` are joined when Python
-    ends, and one that waits for ranks that are no more would be joined for ever.
+    ends, and joining one that waits for ranks that are no more would deadlock.
 
     Args:
         name: Of the thread.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.data.excerpt import Excerpt
+from hvd_dbs.data.fingerprint import Fingerprint
 from hvd_dbs.data.source import Source
 
 _SHOWN = 8
@@ -72,9 +72,9 @@ class Arrays(Source):
         return _text(self._tensors)
 
     @property
-    def excerpt(self) -> Excerpt:
+    def fingerprint(self) -> Fingerprint:
         """Values at places spread over all samples."""
-        return Excerpt.of(tf.nest.flatten(self._tensors))
+        return Fingerprint.of(tf.nest.flatten(self._tensors))
 
     def batches(self, indices: tf.data.Dataset) -> tf.data.Dataset:
         """Gathers the rows of each batch."""

@@ -134,7 +134,7 @@ class IndexStage:
             self._changed.notify_all()
 
     def part(self, epoch: int) -> EpochPart:
-        """What is read of an epoch: all of it, unless training goes on in the midst of it."""
+        """What is read of an epoch: all of it, unless training continues within it."""
         return EpochPart(self.num_samples, self._start.used_in(epoch))
 
     def num_steps_in(self, epoch: int) -> int:

@@ -15,7 +15,7 @@ NOT_YET = np.full(1, -1, dtype=np.int64)
 """In place of the samples of a step: they are not known yet, and will be asked for again.
 
 Nothing of tf.data can end while Python has not answered, and who lets go of an iterator waits for
-that. So whoever leaves a loop in the midst of an epoch must not find Python waiting for him.
+that. So a loop that is left during an epoch must not keep Python waiting.
 """
 
 

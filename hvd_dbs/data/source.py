@@ -6,7 +6,7 @@ import abc
 
 import tensorflow as tf
 
-from hvd_dbs.data.excerpt import Excerpt
+from hvd_dbs.data.fingerprint import Fingerprint
 from hvd_dbs.data.passes import Stage, indices
 
 
@@ -41,9 +41,9 @@ class Source(abc.ABC):
         return ""
 
     @property
-    def excerpt(self) -> Excerpt:
+    def fingerprint(self) -> Fingerprint:
         """Some values that tell whether ranks were given other samples; nothing: nobody asks."""
-        return Excerpt()
+        return Fingerprint()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ def discover(
 ) -> dict[str, int]:
     """Runs a discovery script as horovodrun does, and says clearly what is wrong with it.
 
-    horovodrun runs it every second, waits for ever for one that does not end, and shows a traceback
-    of its own where it cannot read a line.
+    horovodrun runs it every second, deadlocks where it does not end, and shows a traceback of its
+    own where it cannot read a line.
 
     Args:
         script: Command line; a file must be executable.

@@ -98,7 +98,7 @@ class Heard:
     def of(cls, rows: NDArray[np.float64], communication: Communication) -> Heard:
         """From the rows of all ranks, shape `[size, 29]`."""
         batch_sizes, busy_seconds, cpu_load, first_seconds, step_seconds = rows[:, :_HEARD_SIZE].T
-        # Who has news tells of other steps than the rest; what it tells belongs together.
+        # A rank that has changed reports other steps than the rest; its values belong together.
         busiest = np.argmax(np.where(np.isfinite(busy_seconds), busy_seconds, -np.inf))
         step, links = float(step_seconds[busiest]), rows[:, _OWN_SIZE : _OWN_SIZE + LINKS_SIZE]
         return cls(batch_sizes, busy_seconds, cpu_load, step, links, first_seconds, communication)

@@ -31,14 +31,10 @@ def open_journal(collective: Collective, path: str | os.PathLike[str] | None) ->
     """
     if path is None:
         return None
-    error: Exception | None = None
-    try:
+    with agreement.raising_together(collective, (TypeError, ValueError)):
         journal = Journal(path)
         if collective.rank == 0:
             journal.check()
-    except (TypeError, ValueError) as caught:
-        error = caught
-    agreement.raise_together(collective, error)
     return journal
 
 

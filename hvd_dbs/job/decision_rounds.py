@@ -6,7 +6,7 @@ import logging
 from functools import partial
 
 from hvd_dbs.balancing import Controller, Measurement
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED, watched_from
 from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.comm.collective import Collective
@@ -14,6 +14,7 @@ from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.host.host_load import HostLoad
 from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import Agreed, DecisionRound, Report
+from hvd_dbs.job.overhead import Overhead
 from hvd_dbs.job.rank_pace import RankPace, RoundSteps
 from hvd_dbs.ops.step_clock import StepClock
 
@@ -24,8 +25,9 @@ class DecisionRounds:
     """The round under way, and when the next one is due.
 
     A round is begun behind one step and finished behind the next, so that nobody waits for it.
-    Where the cadence is automatic, ranks tell each other with their gradients whether
-    their pace is far from what the last round said; if one's is, a round begins behind that step.
+    Where the cadence is automatic, ranks exchange a change signal with their gradients: whether
+    their pace is far from what the last round measured. If one's is, a round begins after that
+    step.
     Every rank makes the same calls in the same order.
 
     Args:
@@ -50,7 +52,9 @@ class DecisionRounds:
     ) -> None:
         self.steps_ahead = LEAST
         self.pace = RankPace(clock)
+        self.overhead = Overhead(clock.exclude)
         self._collective, self._controller, self._always = collective, controller, always
+        self._strategy = controller.strategy
         self._host_load = HostLoad()
         self._links = links or LinkMeter()
         self._under_way: DecisionRound | None = None
@@ -58,7 +62,7 @@ class DecisionRounds:
         self._steps_since = 0
         self._steps_in_round = 0
         self._steps_to_next = 1
-        self._is_news = False
+        self._is_change = False
         self._needed = StepsAhead()
 
     @property
@@ -69,21 +73,26 @@ class DecisionRounds:
     @property
     def are_between_epochs(self) -> bool:
         """Whether decisions fall at the end of each epoch."""
-        every = self._controller.strategy.every
+        every = self._strategy.every
         return every == "epoch" or (self._always and every is None)
 
     @property
     def leaves_cadence(self) -> bool:
-        """Whether the strategy leaves it to the job when the next round is due, and heeds news."""
-        return self._controller.strategy.every == "automatic"
+        """Whether the strategy leaves it to the job when the next round is due."""
+        return self._strategy.every == "automatic"
 
     @property
     def are_under_way(self) -> bool:
         """Whether an exchange has not ended yet; the same answer on all ranks."""
         return self._under_way is not None
 
-    def begin_training(self) -> None:
-        """A `fit` begins."""
+    def begin_training(self, *, is_cut_by_cost: bool = False) -> None:
+        """A `fit` begins.
+
+        Args:
+            is_cut_by_cost: See `RankPace`.
+        """
+        self.pace.is_cut_by_cost = is_cut_by_cost
         self.steps_ahead = LEAST  # New ranks have not said yet what they need.
         self._communication = None
         self._steps_in_round = 0
@@ -92,7 +101,8 @@ class DecisionRounds:
             self._steps_to_next = min(self._steps_to_next, FIRST_ROUND_STEPS)
         if self.are_within_epochs:
             self.pace.restart()
-        if self._controller.strategy.model is not None or self._always:
+            self.overhead.restart()
+        if self._strategy.model is not None or self._always:
             self._host_load.start()
 
     def end_training(self) -> None:
@@ -115,11 +125,11 @@ class DecisionRounds:
             What a round has come to that ends here.
         """
         self._steps_in_round += num_measured
-        with self.pace.own_time.counted():
+        with self.overhead.counted():
             agreed = self.finish()
-            is_news = self.leaves_cadence and self.pace.clock.take_heard()
-            if is_news or self._steps_in_round >= self._steps_to_next:
-                self._under_way = self._start(batch_size, is_news)
+            is_change = self.leaves_cadence and self.pace.take_heard()
+            if is_change or self._steps_in_round >= self._steps_to_next:
+                self._under_way = self._start(batch_size, is_change)
             elif self._is_watching:
                 self.pace.look(num_steps)
         return agreed
@@ -135,7 +145,7 @@ class DecisionRounds:
         under_way, self._under_way = self._under_way, None
         agreed = under_way.finish()
         self._communication = under_way.communication
-        self.pace.own_time.count_beside(under_way.seconds_beside)
+        self.overhead.count_beside(under_way.seconds_beside)
         self._steps_to_next = agreed.steps_to_next or 1
         if agreed.steps_ahead != self.steps_ahead and self._collective.rank == 0:
             _LOGGER.info(
@@ -144,25 +154,25 @@ class DecisionRounds:
                 self.steps_ahead,
             )
         self.steps_ahead = agreed.steps_ahead
-        if self._is_news and self.leaves_cadence and not agreed.decision.changed:
+        if self._is_change and self.leaves_cadence and not agreed.decision.changed:
             # A pause, or what needs to be seen twice to be believed.
             self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
         return agreed
 
     def abandon(self) -> None:
         """Forgets what is under way, with ranks that are no more."""
-        self._under_way, self._is_news = None, False
+        self._under_way, self._is_change = None, False
 
     @property
     def _is_watching(self) -> bool:
         first = watched_from(self._collective.size, self._steps_to_next)
         return self.leaves_cadence and first is not None and self._steps_in_round >= first
 
-    def _start(self, batch_size: int, is_news: bool = False) -> DecisionRound:
-        self.pace.own_time.begin_round()
+    def _start(self, batch_size: int, is_change: bool = False) -> DecisionRound:
+        self.overhead.begin_round()
         num_steps, self._steps_since = self._steps_since, 0
         self._steps_in_round = 0
-        self._is_news = is_news
+        self._is_change = is_change
         report = partial(self._report, self.pace.take(), batch_size, self.steps_ahead)
         return DecisionRound(
             self._collective, self._controller, report, num_steps, self._communication
@@ -184,7 +194,7 @@ class DecisionRounds:
         )
         return Report(
             measurement,
-            self.pace.own_time.round_seconds,
+            self.overhead.round_seconds,
             self._needed.wanted,
             pace.step_seconds,
             self._links.row(),

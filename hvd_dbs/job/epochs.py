@@ -7,6 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm.collective import Collective
+from hvd_dbs.job.arguments import whole_number
 from hvd_dbs.job.loop import TrainingLoop
 
 
@@ -30,9 +33,30 @@ class Epoch:
 
     def end(self) -> None:
         """The epoch is over, also where it was left by `break`. Collective."""
-        if self._loop.position.steps_done < self._steps_begun:
+        if self._loop.steps_done < self._steps_begun:
             self._loop.end_steps(self._steps_begun)
         self._loop.end_epoch()
+
+
+def agreed_epochs(collective: Collective, num_epochs: int, initial_epoch: int) -> range:
+    """The numbers of the epochs that all ranks train. Collective.
+
+    Args:
+        collective: The job.
+        num_epochs: Number of the last epoch, plus 1.
+        initial_epoch: Number of the first one.
+
+    Raises:
+        TypeError: If a number is no whole number.
+        ValueError: On all ranks, if the numbers differ between ranks, or are negative.
+    """
+    given = {"initial_epoch": initial_epoch, "num_epochs": num_epochs}
+    agreement.require_equal(collective, {name: repr(number) for name, number in given.items()})
+    # From here on all ranks compute with the same values, so all meet the same error.
+    first, last = (whole_number(name, number) for name, number in given.items())
+    if first < 0:
+        raise ValueError(f"initial_epoch={first} is negative. Epochs are counted from 0.")
+    return range(first, last)
 
 
 def train_epochs(loop: TrainingLoop, dataset: tf.data.Dataset, numbers: range) -> Iterator[Epoch]:

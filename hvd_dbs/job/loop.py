@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.balancing.place import Place
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import LinkMeter
-from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.job.decision import Agreed
 from hvd_dbs.job.decision_log import DecisionLog
 from hvd_dbs.job.decision_rounds import DecisionRounds
 from hvd_dbs.job.position import TrainingPosition
+from hvd_dbs.job.resizing import Resizing
 from hvd_dbs.job.speed_profile import SpeedProfile
 from hvd_dbs.job.step_shares import StepShares
 from hvd_dbs.ops.step_clock import StepClock
-from hvd_dbs.ops.step_samples import StepBatch, StepWork
-from hvd_dbs.sampling import num_steps
-from hvd_dbs.watchdog.activity import is_evaluating
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class TrainingLoop:
@@ -37,15 +30,16 @@ class TrainingLoop:
         controller: This rank's controller.
         log: What people hear of decisions; None: changes of plan, by rank 0.
         profile: What is known of kinds of device from other trainings; None: nothing is kept.
+        links: Measures this rank's links to other hosts; None: nothing is known of them.
+        on_resize: Called with each new global batch size.
 
     Attributes:
         clock: This rank's clock.
+        samples: What the graph reads of the step under way.
         position: Where training stands.
         is_training: Whether a training has begun, and not ended.
         log: The one given, or made.
-        links: Measures this rank's links to other hosts; knows none before it is given hosts.
         profile: The one given, or one that keeps nothing.
-        followers: What is called with each new global batch size.
     """
 
     def __init__(
@@ -54,30 +48,27 @@ class TrainingLoop:
         controller: Controller,
         log: DecisionLog | None = None,
         profile: SpeedProfile | None = None,
+        links: LinkMeter | None = None,
+        on_resize: Callable[[int], None] | None = None,
     ) -> None:
         self.clock = StepClock()
-        self.evaluation = Evaluation()
-        self.evaluation.on_unwatched = self.warn_of_a_part
         self._collective = collective
         self._controller = controller
         self._shares = StepShares(self.clock)
-        self.position = TrainingPosition(collective, controller, self._shares.samples)
+        self.samples = self._shares.samples
+        self.position = TrainingPosition(collective, controller, self.samples)
         self.log = log or DecisionLog(collective, controller)
         self.profile = profile or SpeedProfile(collective, controller)
         are_kept = self.log.has_journal or self.profile.is_used
-        self.links = LinkMeter()
-        self._rounds = DecisionRounds(collective, controller, self.clock, are_kept, self.links)
+        self._rounds = DecisionRounds(collective, controller, self.clock, are_kept, links)
+        self._resizing = Resizing(collective, controller, self.position, on_resize)
         self._agreed_plan = controller.plan
         self._steps_in_call = 1
         self.is_training = False
-        self._has_warned_of_a_part = False
-        self._resize_to: int | None = None
-        self.followers: list[Callable[[int], None]] = []
-        self._global_batch_size = controller.global_batch_size
 
     @property
-    def heeds_news(self) -> bool:
-        """Whether it matters what ranks tell each other with their gradients."""
+    def heeds_changes(self) -> bool:
+        """Whether ranks exchange a change signal with their gradients."""
         return self._rounds.leaves_cadence
 
     @property
@@ -105,8 +96,8 @@ class TrainingLoop:
         self.profile.begin_training(model, is_new=self.position.is_new)
         self.is_training = True
         self._steps_in_call = steps_in_call
-        self._rounds.pace.is_cut_by_cost = self.position.stage.is_cut_by_cost
-        self._rounds.begin_training()
+        stage = self.position.stage
+        self._rounds.begin_training(is_cut_by_cost=stage.is_cut_by_cost)
         self._agreed_plan = self._controller.plan
         self.position.begin_training()
         self.log.begin()
@@ -131,7 +122,7 @@ class TrainingLoop:
         if not self._rounds.are_within_epochs:
             self.clock.drain()
         self.clock.restart()
-        stage, batch_sizes = self.position.stage, self._controller.plan.batch_sizes
+        stage, batch_sizes = self.position.stage, self._controller.batch_sizes
         settled = self._ahead if self._rounds.are_within_epochs else stage.num_steps
         stage.open_epoch(epoch, batch_sizes, settled)
         self._shares.begin_epoch(stage, epoch, self.position.num_steps_in_epoch, batch_sizes)
@@ -202,64 +193,26 @@ class TrainingLoop:
     def abandon_training(self) -> None:
         """A `fit` was interrupted by a change of ranks; what was under way comes to nothing."""
         self._rounds.abandon()
-        self._resize_to = None
+        self._resizing.cancel()
         self.end_training()
-
-    def warn_of_a_part(self) -> None:
-        """Warns once where Keras evaluates on a rank's samples, and nobody adds up the results."""
-        if self._has_warned_of_a_part or self._collective.size == 1 or not is_evaluating():
-            return
-        self._has_warned_of_a_part = True
-        if self._collective.rank == 0:
-            _LOGGER.warning(
-                "model.evaluate reads each rank's part of a data set of balancer.dataset, so its "
-                "results differ between ranks. Make the data set with training=False, and give "
-                "evaluate callbacks=[hvd.callbacks.MetricAverageCallback()]."
-            )
 
     def check_resize(self, global_batch_size: int) -> None:
         """Raises ValueError if there can be no such global batch size, or not during this fit."""
-        self._controller.bounds.check(global_batch_size)
-        if not self.is_training:
-            return
-        stage = self.position.stage
-        needed, most = num_steps(stage.num_samples, global_batch_size), stage.num_steps
-        if needed > most:
-            raise ValueError(
-                f"global_batch_size={global_batch_size} needs {needed} steps an epoch, and Keras "
-                f"runs no more than the {most} that it counted when fit began. Set "
-                f"model.stop_training, resize when fit has returned, and go on with "
-                f"balancer.dataset(source) and fit(initial_epoch=...). After a fit that was "
-                f"interrupted, call balancer.loop.end_training() first."
-            )
+        self._resizing.check(global_batch_size, is_training=self.is_training)
 
     def resize(self, global_batch_size: int) -> None:
         """Changes the global batch size, where an epoch is open at its end; see `check_resize`."""
-        self._resize_to = global_batch_size
+        self._resizing.want(global_batch_size)
         if not self.position.is_in_epoch:
             self.finish_resize()
 
     def finish_resize(self) -> None:
         """Changes the global batch size if that has waited for the end of the epoch. Collective."""
-        size, self._resize_to = self._resize_to, None
-        if size is None:
+        if not self._resizing.is_wanted:
             return
         self._finish_round()  # Its plan has the old sum.
-        before = self._controller.plan
-        self._controller.resize(size)
-        self._global_batch_size = size
-        self.position.resize()
-        if self._collective.rank == 0:
-            _LOGGER.info(
-                "global batch %d -> %d: %s -> %s",
-                before.global_batch_size,
-                size,
-                before,
-                self._controller.plan,
-            )
+        self._resizing.finish()
         self.log.begin()
-        for follow in self.followers:
-            follow(size)
 
     def change_ranks(self, places: Sequence[Place]) -> None:
         """The job has other ranks, which run there; no training is under way.
@@ -269,31 +222,21 @@ class TrainingLoop:
         self.log.change_ranks([place.host for place in places])
         self.profile.change_ranks(places)
         self.clock.drain()
-        batch_size = self._controller.global_batch_size
-        keeps_steps = self._global_batch_size == batch_size
-        self._global_batch_size = batch_size
-        self.position.change_ranks(keeps_steps=keeps_steps)
+        self._resizing.change_ranks()
 
     def samples_in_step(self, step: int) -> int:
-        """Samples of this rank in a step of the epoch; 0 where it only fills in."""
-        return self.position.stage.share(step).num_samples
+        """Samples of this rank in a step of the epoch; 0 where it has padding samples only."""
+        return self.position.samples_in_step(step)
 
     @property
     def samples_in_epoch(self) -> int:
         """Samples of this rank in the steps of the epoch so far."""
-        return self._shares.samples.total
+        return self.samples.total
 
-    def step_work(self) -> StepWork:
-        """What this rank does in the step under way; in the graph."""
-        return self._shares.samples.work()
-
-    def step_batch(self) -> StepBatch:
-        """The global batch of the step under way; in the graph."""
-        return self._shares.samples.batch()
-
-    def note_misfit(self, is_misfit: tf.Tensor) -> None:
-        """Notes whether a loss has values that belong to no sample; in the graph."""
-        self._shares.samples.note_misfit(is_misfit)
+    @property
+    def steps_done(self) -> int:
+        """Steps of the epoch that are over."""
+        return self.position.steps_done
 
     @property
     def _ahead(self) -> int:
@@ -302,12 +245,12 @@ class TrainingLoop:
 
     def _begin_step(self, step: int) -> None:
         """What is reduced from now on belongs to this step, where one step runs in a call."""
-        samples = self._shares.samples
+        num_begun = self.samples.num_begun
         if self._steps_in_call == 1:
-            samples.begin_step(step)
-        elif samples.num_begun not in (0, step):
+            self.samples.begin_step(step)
+        elif num_begun not in (0, step):
             raise ValueError(
-                f"Gradients were reduced {samples.num_begun} times in the first {step} steps of "
+                f"Gradients were reduced {num_begun} times in the first {step} steps of "
                 f"the epoch. Where several steps run in one call, one optimizer is applied, once "
                 f"in each. Leave out steps_per_execution; a loop of your own gives begin_training "
                 f"the number of steps between two calls of end_steps."
@@ -320,11 +263,10 @@ class TrainingLoop:
         """A new plan holds from the first step that is not settled."""
         if agreed is None:
             return
-        self._agreed_plan = agreed.decision.plan
+        self._agreed_plan = plan = agreed.decision.plan
         if agreed.decision.changed:
-            batch_sizes = agreed.decision.plan.batch_sizes
-            first = self.position.stage.publish(batch_sizes)
+            first = self.position.publish(plan)
             if first < self.position.num_steps_in_epoch:
-                self._shares.change(first, batch_sizes)
+                self._shares.change(first, plan.batch_sizes)
         self.log.tell(agreed, self.position.epoch, self.position.steps_done)
         self.profile.add(agreed.heard)

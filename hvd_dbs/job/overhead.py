@@ -13,7 +13,7 @@ from hvd_dbs.host.cores import num_usable_cores
 _ROUNDS_REMEMBERED = 5
 
 
-class OwnTime:
+class Overhead:
     """What balancing takes of this rank's time: no part of its busy seconds, but a decision's cost.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_dbs.balancing import Controller
+from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.comm.agreement import raise_together
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.data.index_stage import IndexStage
@@ -54,13 +54,18 @@ class TrainingPosition:
         return self._stage
 
     @property
+    def start_epoch(self) -> int | None:
+        """The epoch in which the next training is to go on; None: where `fit` says."""
+        return None if self.start is None else self.start.epoch
+
+    @property
     def num_steps(self) -> int:
         """Steps of a whole epoch, the same on every rank."""
         return self.stage.num_steps
 
     @property
     def num_steps_in_epoch(self) -> int:
-        """Steps of the open epoch: fewer where training goes on in the midst of it."""
+        """Steps of the open epoch: fewer where training continues within it."""
         return self.stage.num_steps_in(self.epoch)
 
     @property
@@ -73,6 +78,14 @@ class TrainingPosition:
         """This rank's local batch size in the last full step."""
         last_full_step = max(min(self.steps_done, self.num_full_steps) - 1, 0)
         return self.stage.batch_sizes_in(last_full_step)[self._collective.rank]
+
+    def samples_in_step(self, step: int) -> int:
+        """Samples of this rank in a step of the epoch; 0 where it has padding samples only."""
+        return self.stage.share(step).num_samples
+
+    def publish(self, plan: Plan) -> int:
+        """A plan holds from the first step on that is not settled; returns that step."""
+        return self.stage.publish(plan.batch_sizes)
 
     @property
     def cursor(self) -> Cursor:
@@ -157,7 +170,7 @@ class TrainingPosition:
         """A training begins, whose first epoch is not open yet."""
         self._samples.take_misfit()
         self._is_reading_checked = False
-        self.stage.begin_training(self._controller.plan.batch_sizes)
+        self.stage.begin_training(self._controller.batch_sizes)
         self.is_in_epoch = False
 
     def check_epoch(self, epoch: int) -> None:
@@ -216,13 +229,13 @@ class TrainingPosition:
         """The next training begins where its arguments say."""
         self._next, self.start, self.is_in_epoch = self.cursor, None, False
         if self._stage is not None:
-            self._stage.end_training(self._controller.plan.batch_sizes)
+            self._stage.end_training(self._controller.batch_sizes)
 
     def resize(self) -> None:
         """The controller has another global batch size; a data set of too few steps is dropped."""
         stage, size = self._stage, self._controller.global_batch_size
         if stage is not None and num_steps(stage.num_samples, size) <= stage.num_steps:
-            stage.resize(self._controller.plan.batch_sizes)
+            stage.resize(self._controller.batch_sizes)
         else:  # Keras would not read all of it.
             self._stage = None
 

@@ -1,4 +1,4 @@
-"""What the steps of this rank took since the last round of decision, and whether that is news."""
+"""What the steps of this rank took since the last round, and whether they signal a change."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED, ExpectedSteps
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import typical_seconds, typical_steps
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
 from hvd_dbs.job import communication
-from hvd_dbs.job.overhead import OwnTime
 from hvd_dbs.ops.step_clock import StepClock, StepTimes
 
 _NEAR = 0.25
@@ -27,12 +26,12 @@ class RoundSteps:
     Attributes:
         times: What the clock saw of them, in the order in which it was read.
         no_pace: Of the first ones, which do not say what the rank's pace is now; shape `[k]`.
-        has_news: Whether the last ones are far from what the round before has said.
+        has_changed: Whether the last ones are far from what the round before measured.
     """
 
     times: tuple[StepTimes, ...]
     no_pace: NDArray[np.bool_]
-    has_news: bool
+    has_changed: bool
 
     @property
     def busy_seconds(self) -> NDArray[np.float64]:
@@ -93,8 +92,9 @@ class Pace(NamedTuple):
 class RankPace:
     """Reads the clock.
 
-    What steps say of the rank's pace is found out beside the training, by one thread at a time.
-    Whether they are news is looked for between the steps, while no round is under way.
+    The rank's pace is computed from its steps beside the training, by one thread at a time.
+    Whether the last steps signal a change is checked between the steps, while no round is under
+    way.
 
     Args:
         clock: This rank's.
@@ -106,51 +106,53 @@ class RankPace:
 
     def __init__(self, clock: StepClock) -> None:
         self.clock = clock
-        self.own_time = OwnTime(clock.exclude)
         self.is_cut_by_cost = False
-        self._usual = UsualPace.unknown(1)
-        self._band = self._usual, np.nan, np.nan, np.nan
+        self._expected = ExpectedSteps.unknown(1)
+        self._band = self._expected, np.nan, np.nan, np.nan
         self._drained: tuple[StepTimes, ...] = ()
         self._no_pace = np.zeros(0, dtype=np.bool_)
-        self._has_news = False
+        self._has_changed = False
 
     def restart(self) -> None:
-        """Forgets the steps that were run so far, but not what is usual."""
+        """Forgets the steps that were run so far, but not what is expected."""
         self.take()
-        self.clock.take_heard()
-        self.own_time.restart()
+        self.take_heard()
+
+    def take_heard(self) -> bool:
+        """Whether a rank has signalled a change since the last call."""
+        return self.clock.take_heard()
 
     def look(self, num_steps: int) -> None:
-        """Tells the other ranks, from the next step on, if this rank has news.
+        """Signals to the other ranks, from the next step on, if this rank has changed.
 
-        If so, the next round hears of the far steps alone, and of those still to come: the mean
-        with the steps before is nobody's pace.
+        If so, the next round uses the far steps alone, and those still to come: the mean with the
+        steps before is nobody's pace.
 
         Args:
             num_steps: Steps since the last call.
         """
-        if self._has_news or not self.clock.is_heard:
+        if self._has_changed or not self.clock.is_heard:
             return
         newest = self.clock.peek(STEPS_WATCHED)
         if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest[-num_steps:]):
             return
         busy_seconds, work = np.array(newest).T[:, :, np.newaxis]
-        news = self._usual.news(busy_seconds, work)[:, 0]
-        if news.any():
+        changed = self._expected.changes(busy_seconds, work)[:, 0]
+        if changed.any():
             before = self.clock.drain()
             self._drained = (before,)
             self._no_pace = np.ones(len(before.num_samples), dtype=np.bool_)
-            self._no_pace[-len(news) :] = ~news
-            self._has_news = True
+            self._no_pace[-len(changed) :] = ~changed
+            self._has_changed = True
             self.clock.tell(True)
 
     def take(self) -> RoundSteps:
         """The steps that nobody has taken yet."""
         times = *self._drained, self.clock.drain()
-        steps = RoundSteps(times, self._no_pace, self._has_news)
-        if steps.has_news:
+        steps = RoundSteps(times, self._no_pace, self._has_changed)
+        if steps.has_changed:
             self.clock.tell(False)
-        self._drained, self._no_pace, self._has_news = (), np.zeros(0, dtype=np.bool_), False
+        self._drained, self._no_pace, self._has_changed = (), np.zeros(0, dtype=np.bool_), False
         return steps
 
     def measure(self, steps: RoundSteps, batch_size: int) -> Pace:
@@ -167,7 +169,7 @@ class RankPace:
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
         is_new = np.isnan(busy_seconds[:1]).any() or not (self.is_cut_by_cost or chosen.all())
-        warmup = 2 if is_new and not steps.has_news else 0
+        warmup = 2 if is_new and not steps.has_changed else 0
         counts = chosen & np.isfinite(busy_seconds)
         whole_seconds = np.where(counts, steps.whole_seconds, np.nan)[chosen]
         factors = (batch_size / work[chosen]) ** ELASTICITY
@@ -175,7 +177,7 @@ class RankPace:
         busy_seconds = busy_seconds[chosen] * factors
         typical = typical_steps(busy_seconds, warmup)
         seconds = float(np.mean(typical)) if typical.size else math.nan
-        self._usual = self._usual.after(
+        self._expected = self._expected.after(
             np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
         )
         least = float(np.min(typical, initial=math.inf))
@@ -183,10 +185,10 @@ class RankPace:
         return Pace(seconds, typical.size, least, typical_seconds(whole_seconds, warmup), first)
 
     def _is_far(self, busy_seconds: float, work: float) -> bool:
-        """Whether a step is far from what is usual."""
-        if self._band[0] is not self._usual or self._band[1] != work:
-            low, high = self._usual.band(np.array([work]))
-            self._band = self._usual, work, float(low[0]), float(high[0])
+        """Whether a step is far from what is expected."""
+        if self._band[0] is not self._expected or self._band[1] != work:
+            low, high = self._expected.band(np.array([work]))
+            self._band = self._expected, work, float(low[0]), float(high[0])
         return busy_seconds < self._band[2] or busy_seconds > self._band[3]
 
     def _chosen(

@@ -125,7 +125,7 @@ class Resumption:
             agreed = {
                 "the saved plan": str(state.batch_sizes),
                 "the place in the epoch": str(state.cursor),
-                "the plan": str(self._controller.plan.batch_sizes),
+                "the plan": str(self._controller.batch_sizes),
             }
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as caught:
             error = ValueError(
@@ -201,7 +201,8 @@ class Resumption:
         total, bounds = self._controller.global_batch_size, self._controller.bounds
         is_same = state.slots == self._slots and sum(state.batch_sizes) == total
         is_same = is_same and all(map(_may_be_same, state.ranks, self._devices))
-        learns = self._controller.strategy.model is not None
+        strategy = self._controller.strategy
+        learns = strategy.model is not None
         if learns and is_same and bounds.allow(state.batch_sizes):
             return loaded
         # The solver's memory is of plans that are no more.

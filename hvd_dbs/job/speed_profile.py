@@ -35,9 +35,7 @@ def open_profile(collective: Collective, path: str | os.PathLike[str] | None) ->
     """
     if path is None:
         return None
-    file: Path | None = None
-    error: Exception | None = None
-    try:
+    with agreement.raising_together(collective, (TypeError, ValueError)):
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"profile={path!r}; expected the path of a file, or None.")
         if not os.fspath(path):
@@ -45,9 +43,6 @@ def open_profile(collective: Collective, path: str | os.PathLike[str] | None) ->
         file = Path(path).absolute()  # Training may go to another folder.
         if collective.rank == 0:
             check_profile(file)
-    except (TypeError, ValueError) as caught:
-        error = caught
-    agreement.raise_together(collective, error)
     return file
 
 
@@ -74,7 +69,7 @@ class SpeedProfile:
         self._classes = [place.speed_class for place in places]
         self._measured = MeasuredSpeeds(self._classes)
         self._model = ""
-        self._has_begun = self._has_news = self._has_warned = False
+        self._has_begun = self._has_measured = self._has_warned = False
 
     @property
     def is_used(self) -> bool:
@@ -112,13 +107,13 @@ class SpeedProfile:
         """A round is over; heard is what rank 0 knows of it, None on the other ranks."""
         if self._path is not None and heard is not None:
             self._measured.add(heard.batch_sizes, heard.busy_seconds)
-            self._has_news = True
+            self._has_measured = True
 
     def write(self) -> None:
         """Writes what was measured since the last call to the file. For rank 0."""
-        if self._path is None or not self._has_news or self._collective.rank != 0:
+        if self._path is None or not self._has_measured or self._collective.rank != 0:
             return
-        self._has_news = False
+        self._has_measured = False
         try:
             size, speeds = self._controller.global_batch_size, self._measured.speeds()
             if speeds:

@@ -12,7 +12,7 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
-from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.keras.batch_statistics import of_padding_samples
 from hvd_dbs.keras.global_losses import global_losses
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, within
@@ -56,9 +56,9 @@ def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
     if balancer is None:
         batch = GlobalBatch(1.0, float(hvd.size()))
     else:
-        of_step = require_balancer(balancer, "global_batch").step_batch()
-        note_misfit = balancer.loop.note_misfit
-        batch = GlobalBatch(of_step.num_samples, of_step.total, note_misfit=note_misfit)
+        samples = session_of(require_balancer(balancer, "global_batch")).samples
+        of_step = samples.batch()
+        batch = GlobalBatch(of_step.num_samples, of_step.total, note_misfit=samples.note_misfit)
     with global_losses(), within(batch):
         yield batch
 

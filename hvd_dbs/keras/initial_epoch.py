@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import keras
 
 if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
+    from hvd_dbs.job.position import TrainingPosition
 
 
-def set_initial_epoch(model: keras.Model, balancer: Balancer) -> None:
+def set_initial_epoch(model: keras.Model, position: TrainingPosition) -> None:
     """Lets a `fit` that is about to begin go on in the epoch in which training stands.
 
     Does nothing where there is no such place. Keras's `BackupAndRestore` does it the same way.
     """
-    if balancer.loop.position.start is not None:
-        model._initial_epoch = balancer.loop.position.start.epoch
+    if position.start_epoch is not None:
+        model._initial_epoch = position.start_epoch
 
 
-def clear_initial_epoch(model: keras.Model, balancer: Balancer) -> None:
+def clear_initial_epoch(model: keras.Model, position: TrainingPosition) -> None:
     """Lets the next `fit` begin where its arguments say; to be called before training goes on."""
-    if balancer.loop.position.start is not None:
+    if position.start_epoch is not None:
         model._initial_epoch = None
 
 

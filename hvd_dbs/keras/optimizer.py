@@ -40,10 +40,9 @@ def DistributedOptimizer(  # noqa: N802, PLR0913 (Horovod's name and arguments)
 ) -> keras.optimizers.Optimizer:
     """Makes `optimizer` apply the mean gradient of all ranks, in place.
 
-    The gradients are reduced before clipping, weight decay, moving averages and gradient
-    accumulation, all of which Keras does in `apply`. Under the `mixed_float16` policy the
-    optimizer is wrapped in a `LossScaleOptimizer` here, outside of which gradients are reduced:
-    so all ranks see the same overflows and skip the same steps.
+    Gradients are reduced before clipping, weight decay, moving averages and accumulation, all of
+    which Keras does in `apply`. Under the `mixed_float16` policy a `LossScaleOptimizer` wraps the
+    optimizer, and gradients are reduced outside of it: all ranks skip the same steps.
 
     Args:
         optimizer: A Keras 3 optimizer that is not built yet. It is distributed from now on: a
@@ -53,56 +52,31 @@ def DistributedOptimizer(  # noqa: N802, PLR0913 (Horovod's name and arguments)
         device_sparse: Likewise.
         compression: Horovod's compression for the way over the network.
         sparse_as_dense: Whether sparse gradients are made dense before they are reduced.
-        gradient_predivide_factor: Kept for Horovod's signature: how it splits the division of an
-            average in two does not change the result.
+        gradient_predivide_factor: Kept for Horovod's signature; it does not change the result.
         op: `hvd.Average`, or `hvd.Sum` without a balancer: the sum over the ranks.
-        backward_passes_per_step: Passes whose gradients one update is made of, by Keras's gradient
-            accumulation; each pass is reduced.
+        backward_passes_per_step: Passes whose gradients make one update; each pass is reduced.
         average_aggregated_gradients: Whether an update has the mean of its passes, not their sum.
         num_groups: Kept for Horovod's signature: tensors travel in buckets of a size.
         groups: Likewise.
         process_set: The ranks that take part; on others the optimizer applies their own gradients.
-        scale_local_gradients: Whether gradients of variables that `register_local_var` names are
-            divided by the number of ranks.
+        scale_local_gradients: Whether `register_local_var`'s gradients are divided by the ranks.
         balancer: Weighs each rank's gradient by its samples in the step; None: equal weights.
 
     Returns:
-        The optimizer given, with all it was told; under `mixed_float16` what wraps it. A model
-        saved with it loads in plain Keras.
+        The optimizer, or what wraps it. A model saved with it loads in plain Keras.
 
     Raises:
         TypeError: If it is not a Keras 3 optimizer, or `balancer` is no Balancer.
         ValueError: If it is distributed or built already, or an option cannot be honoured.
     """
     _check(optimizer, name)
-    check_options(
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=num_groups,
-        groups=groups,
-        has_balancer=balancer is not None,
-    )
+    check_options(op, gradient_predivide_factor, num_groups, groups, balancer)
     reducer = GradientReducer(
-        balancer,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        process_set=process_set,
+        balancer, compression=compression, sparse_as_dense=sparse_as_dense, process_set=process_set
     )
-    accumulate_gradients(optimizer, backward_passes_per_step)
-    if keras.mixed_precision.dtype_policy().name == "mixed_float16" and not isinstance(
-        optimizer, keras.optimizers.LossScaleOptimizer
-    ):
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    if name is not None:
-        optimizer.name = name
-    reduction = Reduction(
-        reducer,
-        process_set,
-        sums_ranks=op == hvd.Sum,
-        passes_summed=1 if average_aggregated_gradients else backward_passes_per_step,
-        scale_local_gradients=scale_local_gradients,
-    )
-    return make_reducing(optimizer, reduction)
+    passes_summed = 1 if average_aggregated_gradients else backward_passes_per_step
+    reduction = Reduction(reducer, op == hvd.Sum, passes_summed, scale_local_gradients)
+    return _distributed(optimizer, name, backward_passes_per_step, reduction)
 
 
 def PartialDistributedOptimizer(  # noqa: N802, PLR0913 (Horovod's name and arguments)
@@ -214,6 +188,20 @@ def load_model(
         ),
     )
     return model
+
+
+def _distributed(
+    optimizer: keras.optimizers.Optimizer, name: str | None, num_passes: int, reduction: Reduction
+) -> keras.optimizers.Optimizer:
+    """The optimizer, or what wraps it, with gradients that are reduced and added up over passes."""
+    accumulate_gradients(optimizer, num_passes)
+    if keras.mixed_precision.dtype_policy().name == "mixed_float16" and not isinstance(
+        optimizer, keras.optimizers.LossScaleOptimizer
+    ):
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    if name is not None:
+        optimizer.name = name
+    return make_reducing(optimizer, reduction)
 
 
 def _check(optimizer: Any, name: Any) -> None:

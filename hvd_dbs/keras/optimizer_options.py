@@ -8,12 +8,7 @@ import horovod.tensorflow as hvd
 
 
 def check_options(
-    *,
-    op: Any,
-    gradient_predivide_factor: Any,
-    num_groups: Any,
-    groups: Any,
-    has_balancer: bool,
+    op: Any, gradient_predivide_factor: Any, num_groups: Any, groups: Any, balancer: Any
 ) -> None:
     """Refuses options that cannot be honoured; those that change no result are accepted.
 
@@ -27,7 +22,7 @@ def check_options(
         )
     if op not in (hvd.Average, hvd.Sum):
         raise ValueError(f"op={op!r} is neither hvd.Average nor hvd.Sum.")
-    if op == hvd.Sum and has_balancer:
+    if op == hvd.Sum and balancer is not None:
         raise ValueError(
             "op=hvd.Sum cannot be combined with a balancer: gradients are means over batches of "
             "different sizes, and are weighted by them. Use op=hvd.Average, and multiply the "

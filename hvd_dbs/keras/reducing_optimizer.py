@@ -29,8 +29,7 @@ class Reduction:
     """From a rank's own gradients to those that its optimizer applies.
 
     Attributes:
-        reducer: Gives the mean over ranks.
-        process_set: The ranks that take part; the other ranks apply their own gradients.
+        reducer: Gives the mean over the ranks that take part; others apply their own gradients.
         sums_ranks: Whether the sum over ranks is applied instead of the mean.
         passes_summed: Passes whose gradients Keras averages where their sum is meant; 1: none.
         scale_local_gradients: Whether gradients of local variables are divided by the ranks.
@@ -39,7 +38,6 @@ class Reduction:
     """
 
     reducer: GradientReducer
-    process_set: Any = hvd.global_process_set
     sums_ranks: bool = False
     passes_summed: int = 1
     scale_local_gradients: bool = True
@@ -52,7 +50,7 @@ class Reduction:
         are_local = [bool(self.local) and variable_reference(v) in self.local for v in variables]
         pairs = list(zip(gradients, are_local, strict=True))
         shared = [gradient for gradient, is_local in pairs if not is_local]
-        if self.process_set.included():
+        if self._process_set.included():
             shared = self.reducer(shared)
             if self.sums_ranks:
                 shared = [_scaled(gradient, self._size()) for gradient in shared]
@@ -71,7 +69,7 @@ class Reduction:
 
     def require_local_variables_possible(self, optimizer: Any) -> None:
         """Raises ValueError where gradients of some variables cannot stay a rank's own."""
-        if self.reducer.balancer is not None:
+        if self.balancer is not None:
             raise ValueError(
                 "Local variables and a balancer do not go together: a rank would train its own "
                 "variables with fewer samples the slower it is. Leave out balancer=, or share all "
@@ -88,11 +86,25 @@ class Reduction:
                 "local variables before the first step."
             )
 
+    @property
+    def balancer(self) -> Balancer | None:
+        """The balancer that the gradients are weighted by."""
+        return self.reducer.balancer
+
+    def add_local(self, variable: Any) -> None:
+        """Gradients of a variable stay this rank's own."""
+        self.local.add(variable_reference(variable))
+
+    @property
+    def _process_set(self) -> hvd.ProcessSet:
+        return self.reducer.process_set
+
     def _size(self) -> Any:
         """How many ranks take part; read in each step where ranks come and go."""
+        process_set = self._process_set
         if is_elastic():
-            return tf.cast(hvd.size_op(process_set_id=self.process_set.process_set_id), tf.float32)
-        return self.process_set.size()
+            return tf.cast(hvd.size_op(process_set_id=process_set.process_set_id), tf.float32)
+        return process_set.size()
 
 
 def _scaled(
@@ -114,7 +126,7 @@ class ReducingOptimizer:
     @property
     def balancer(self) -> Balancer | None:
         """The balancer that the gradients are weighted by."""
-        return self._hvd_dbs_reduction.reducer.balancer
+        return self._hvd_dbs_reduction.balancer
 
     @property
     def variables(self) -> CallableList:
@@ -135,7 +147,7 @@ class ReducingOptimizer:
             ValueError: If the optimizer has a balancer, scales the loss or has been used already.
         """
         self._hvd_dbs_reduction.require_local_variables_possible(self)
-        self._hvd_dbs_reduction.local.add(variable_reference(var))
+        self._hvd_dbs_reduction.add_local(var)
 
     def apply(
         self,

@@ -27,7 +27,10 @@ class DynamicLearningRate:
     @property
     def multiplier(self) -> float:
         """The factor of the last step."""
-        return 1.0 if self._state is None else self._state.ramp.reached(self.factor.num_iterations)
+        if self._state is None:
+            return 1.0
+        ramp = self._state.ramp
+        return ramp.reached(self.factor.num_iterations)
 
     def start(
         self,

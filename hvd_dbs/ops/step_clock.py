@@ -1,4 +1,4 @@
-"""A rank's own time, taken inside the training step, and news that travel with its gradients."""
+"""A rank's busy time, taken inside the training step, and the change signal of its gradients."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class StepClock:
     back(k-1) and does not count; the most recent 4096 steps are kept. Where gradients travel in
     several buckets it notes when each is sent and back.
 
-    With the native library a GPU's own time is taken, by events that are read later; nothing waits
+    With the native library the time is the GPU's, by events that are read later; nothing waits
     for them, so that the last steps may only be seen in the next `drain`. Without it the time at
     which the host asked the GPU for the gradients is all there is to see.
 
     It also knows which step of the epoch is under way, where somebody says so.
 
-    Whether a rank has news travels with the gradients of each step: `tell` sets it, `told` is what
-    goes, `hear` what comes back, and behind the step all ranks know by `take_heard`.
+    A change signal travels with the gradients of each step: `tell` sets it, `told` is what
+    goes, `hear` what comes back, and after the step all ranks know by `take_heard`.
 
     Attributes:
         is_heard: Whether what this rank tells goes anywhere: the same on all ranks.
@@ -152,12 +152,12 @@ class StepClock:
         with tf.device("CPU"):
             return self._recorder.step_under_way()
 
-    def tell(self, has_news: bool) -> None:
-        """Whether this rank has news, from the next step on."""
-        self._recorder.tell(has_news)
+    def tell(self, has_changed: bool) -> None:
+        """Whether this rank signals a change, from the next step on."""
+        self._recorder.tell(has_changed)
 
     def told(self) -> tf.Tensor:
-        """What this rank tells in a step, float32: 1 where it has news, else 0; in the graph."""
+        """What this rank tells in a step, float32: 1 where it has changed, else 0; in the graph."""
         self.is_heard = True
         with tf.device("CPU"):
             return self._recorder.told()
@@ -168,7 +168,7 @@ class StepClock:
             self._recorder.hear(tf.cast(told, tf.float32))
 
     def take_heard(self) -> bool:
-        """Whether a rank has told news since the last call: the same on all behind each step."""
+        """Whether a rank signalled a change since the last call: the same on all after a step."""
         return self._recorder.take_heard()
 
     def peek(self, num_steps: int) -> list[tuple[float, float]]:

@@ -58,8 +58,8 @@ class Recorder(Protocol):
     def step_under_way(self) -> tf.Tensor:
         """What `begin_step` was told last, int64; in the graph."""
 
-    def tell(self, has_news: bool) -> None:
-        """Whether this rank has news."""
+    def tell(self, has_changed: bool) -> None:
+        """Whether this rank signals a change."""
 
     def told(self) -> tf.Tensor:
         """The same, float32; in the graph."""
@@ -68,7 +68,7 @@ class Recorder(Protocol):
         """A mean of what all ranks tell; in the graph."""
 
     def take_heard(self) -> bool:
-        """Whether a rank has told news since the last call."""
+        """Whether a rank has signalled a change since the last call."""
 
     def drain(self) -> NDArray[np.float64]:
         """Of each new step what `StepTimes` has, in that order, shape `[steps, 7]`."""
@@ -121,8 +121,8 @@ class _NativeRecorder:
     def step_under_way(self) -> tf.Tensor:
         return self._ops.hvd_dbs_step_under_way(clock=self.number)
 
-    def tell(self, has_news: bool) -> None:
-        self._functions.hvd_dbs_step_clock_tell(self.number, has_news)
+    def tell(self, has_changed: bool) -> None:
+        self._functions.hvd_dbs_step_clock_tell(self.number, has_changed)
 
     def told(self) -> tf.Tensor:
         return self._ops.hvd_dbs_step_tell(clock=self.number)
@@ -155,7 +155,7 @@ class _TensorFlowRecorder:
             self._data_seconds = tf.Variable(_NEVER, dtype=tf.float64)
             self._num_steps = tf.Variable(0, dtype=tf.int64)
             self._step = tf.Variable(-1, dtype=tf.int64)
-            self._has_news = tf.Variable(0.0)
+            self._has_changed = tf.Variable(0.0)
             self._heard = tf.Variable(False)
             self._waits = tf.Variable(False)
 
@@ -201,11 +201,11 @@ class _TensorFlowRecorder:
     def step_under_way(self) -> tf.Tensor:
         return self._step.read_value()
 
-    def tell(self, has_news: bool) -> None:
-        self._has_news.assign(float(has_news))
+    def tell(self, has_changed: bool) -> None:
+        self._has_changed.assign(float(has_changed))
 
     def told(self) -> tf.Tensor:
-        return self._has_news.read_value()
+        return self._has_changed.read_value()
 
     def hear(self, told: tf.Tensor) -> None:
         self._heard.assign(self._heard.read_value() | (told > 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -60,54 +61,78 @@ def weighted_allreduce(
     Example:
         >>> mean, = weighted_allreduce([gradient], weight=num_samples)  # doctest: +SKIP
     """
-    if tf.is_tensor(tensors) or isinstance(tensors, np.ndarray):
-        raise TypeError(
-            f"tensors is a single {type(tensors).__name__}; expected a list. "
-            f"Use mean, = weighted_allreduce([tensor], weight)."
-        )
-    result = [_checked(tensor) for tensor in tensors]
+    result = _checked(tensors)
     with tf.device("CPU"):  # Where the native library reads it, without waiting for a GPU.
         weight = _scalar("weight", weight)
         total = None if total_weight is None else _scalar("total_weight", total_weight)
-    sparse = {i: t for i, t in enumerate(result) if isinstance(t, tf.IndexedSlices)}
-    # What has no elements has nothing to send.
-    dense = {
-        i: tensor
-        for i, tensor in enumerate(result)
-        if isinstance(tensor, tf.Tensor) and tensor.shape.num_elements() != 0
-    }
-    if not sparse and not dense:
-        return result
-    factor = _factor(weight, total, process_set, name)
-    if dense:
-        options = {"compression": compression, "process_set": process_set, "name": name}
-        library = _library(compression, process_set)
-        chosen = list(dense.values())
-        if library is None:
-            means = reference.weighted_means(chosen, factor, **options)
-        else:
-            means = buckets.weighted_means(
-                library, chosen, factor, bucket_bytes=bucket_bytes, **options
-            )
-        for i, value in zip(dense, means, strict=True):
-            result[i] = value
-    for i, slices in sparse.items():
-        result[i] = _sparse_mean(slices, factor, process_set, f"{name}.{i}")
+    exchange = _Exchange(bucket_bytes, compression, process_set, name)
+    for i, mean in exchange.means(result, weight, total).items():
+        result[i] = mean
     return result
 
 
-def _factor(
-    weight: tf.Tensor, total: tf.Tensor | None, process_set: hvd.ProcessSet, name: str
-) -> tf.Tensor:
-    """What this rank's tensors are multiplied by: its share of the weights of all ranks."""
-    with tf.device("CPU"):
-        zero = tf.zeros_like(weight)
-        weight = tf.where(weight < 0, zero, weight)  # NaN stays, and must reach the results.
-        if total is None:
-            total = hvd.allreduce(
-                weight, op=hvd.Sum, process_set=process_set, name=f"{name}.weight"
-            )
-        return tf.where(tf.equal(weight, 0), zero, weight / total)  # Also where the total is 0.
+@dataclass(frozen=True)
+class _Exchange:
+    """How tensors travel: see the arguments of `weighted_allreduce`."""
+
+    bucket_bytes: int
+    compression: Any
+    process_set: hvd.ProcessSet
+    name: str
+
+    def means(
+        self, tensors: Tensors, weight: tf.Tensor, total: tf.Tensor | None
+    ) -> dict[int, tf.Tensor | tf.IndexedSlices]:
+        """The weighted means, by place, of all tensors that have elements to send."""
+        sparse = {i: t for i, t in enumerate(tensors) if isinstance(t, tf.IndexedSlices)}
+        dense = {
+            i: tensor
+            for i, tensor in enumerate(tensors)
+            if isinstance(tensor, tf.Tensor) and tensor.shape.num_elements() != 0
+        }
+        if not sparse and not dense:
+            return {}
+        factor = self._factor(weight, total)
+        means = self._dense_means(list(dense.values()), factor) if dense else []
+        rows = {i: self._sparse_mean(t, factor, f"{self.name}.{i}") for i, t in sparse.items()}
+        return {**dict(zip(dense, means, strict=True)), **rows}
+
+    def _factor(self, weight: tf.Tensor, total: tf.Tensor | None) -> tf.Tensor:
+        """What this rank's tensors are multiplied by: its share of the weights of all ranks."""
+        with tf.device("CPU"):
+            zero = tf.zeros_like(weight)
+            weight = tf.where(weight < 0, zero, weight)  # NaN stays, and must reach the results.
+            if total is None:
+                name = f"{self.name}.weight"
+                total = hvd.allreduce(weight, op=hvd.Sum, process_set=self.process_set, name=name)
+            return tf.where(tf.equal(weight, 0), zero, weight / total)  # Also if the total is 0.
+
+    def _dense_means(self, tensors: list[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor]:
+        options = {
+            "compression": self.compression,
+            "process_set": self.process_set,
+            "name": self.name,
+        }
+        library = self._library()
+        if library is None:
+            return reference.weighted_means(tensors, factor, **options)
+        return buckets.weighted_means(
+            library, tensors, factor, bucket_bytes=self.bucket_bytes, **options
+        )
+
+    def _library(self) -> native.NativeLibrary | None:
+        """The native library, if all ranks have it and it knows the compression."""
+        known = self.compression in (hvd.Compression.none, hvd.Compression.fp16)
+        return native.agreed(self.process_set) if known else None
+
+    def _sparse_mean(
+        self, slices: tf.IndexedSlices, factor: tf.Tensor, name: str
+    ) -> tf.IndexedSlices:
+        scaled = reference.scaled(slices.values, factor)
+        values = hvd.allgather(scaled, process_set=self.process_set, name=f"{name}.values")
+        indices = hvd.allgather(slices.indices, process_set=self.process_set, name=f"{name}.rows")
+        values = tf.cast(values, slices.values.dtype)
+        return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 
 def _scalar(name: str, given: Any) -> tf.Tensor:
@@ -139,24 +164,16 @@ def _scalar(name: str, given: Any) -> tf.Tensor:
     return tf.cast(tensor, tf.float64)
 
 
-def _library(compression: Any, process_set: hvd.ProcessSet) -> native.NativeLibrary | None:
-    """The native library, if all ranks have it and it knows the compression."""
-    known = compression in (hvd.Compression.none, hvd.Compression.fp16)
-    return native.agreed(process_set) if known else None
+def _checked(tensors: Any) -> list[tf.Tensor | tf.IndexedSlices | None]:
+    if tf.is_tensor(tensors) or isinstance(tensors, np.ndarray):
+        raise TypeError(
+            f"tensors is a single {type(tensors).__name__}; expected a list. "
+            f"Use mean, = weighted_allreduce([tensor], weight)."
+        )
+    return [_checked_tensor(tensor) for tensor in tensors]
 
 
-def _sparse_mean(
-    slices: tf.IndexedSlices, factor: tf.Tensor, process_set: hvd.ProcessSet, name: str
-) -> tf.IndexedSlices:
-    values = hvd.allgather(
-        reference.scaled(slices.values, factor), process_set=process_set, name=f"{name}.values"
-    )
-    indices = hvd.allgather(slices.indices, process_set=process_set, name=f"{name}.rows")
-    values = tf.cast(values, slices.values.dtype)
-    return tf.IndexedSlices(values, indices, slices.dense_shape)
-
-
-def _checked(tensor: Any) -> tf.Tensor | tf.IndexedSlices | None:
+def _checked_tensor(tensor: Any) -> tf.Tensor | tf.IndexedSlices | None:
     if tensor is None:
         return None
     if not isinstance(tensor, tf.IndexedSlices):

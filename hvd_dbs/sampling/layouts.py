@@ -69,7 +69,7 @@ class ContiguousShards:
     plans_change_within = False
 
     def window(self, step: int, rank: int, batch_sizes: Sequence[int], num_samples: int) -> Window:
-        """The next samples of the rank's piece; where it has none left, some to fill in with."""
+        """The next samples of the rank's piece; padding samples where it has none left."""
         start, end = _pieces(batch_sizes, num_samples)[rank]
         count = step_batch_sizes(step, batch_sizes, num_samples)[rank]
         if count:

@@ -24,7 +24,7 @@ class StepShare:
     """What a rank does in one step.
 
     Attributes:
-        num_samples: Samples that count; 0 where it only fills in.
+        num_samples: Samples that count; 0 where it has padding samples only.
         work: What they cost, in samples of mean cost; their number where all cost the same.
     """
 
@@ -98,7 +98,7 @@ class CostReader:
         self._known = np.zeros(0, dtype=np.int64)
 
     def samples(self, step: int, batch_sizes: Sequence[int]) -> NDArray[np.int64]:
-        """As `Reader.samples`; a rank without any gets some of its step, to fill in."""
+        """As `Reader.samples`; a rank without any gets padding samples of its step."""
         batch = self._global_batch(step, sum(batch_sizes))
         start, end = self._window(batch, batch_sizes)
         if start == end:

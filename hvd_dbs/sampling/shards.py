@@ -16,8 +16,8 @@ class Shard:
     Attributes:
         start: First sample.
         counts: Samples of each step, none of which is empty.
-        weight: Samples that count: all, or none of them where they only fill in for a rank that
-            has no sample of its own.
+        weight: Samples that count: all, or none of them where they are padding samples of a
+            rank that has none of its own.
     """
 
     start: int

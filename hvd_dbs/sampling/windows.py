@@ -14,7 +14,7 @@ class Window:
     Attributes:
         start: First position.
         count: Number of positions.
-        weight: Samples that count; 0 where the positions only fill in for a rank without any.
+        weight: Samples that count; 0 where the positions are padding of a rank without any.
     """
 
     start: int

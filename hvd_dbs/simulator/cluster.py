@@ -51,7 +51,7 @@ class Cluster:
     """
 
     def __init__(self, conditions: Conditions) -> None:
-        self._conditions = conditions
+        self._conditions, self._scenario = conditions, conditions.scenario
         scenario = conditions.scenario
         self._noise, self._size = scenario.noise, scenario.size
         self._timeline = conditions.timeline()
@@ -72,7 +72,7 @@ class Cluster:
         """The first step after the coming one at which ranks leave or join; else the end."""
         resizes = self._timeline.resizes
         index = int(np.searchsorted(resizes, self.step, side="right"))
-        return int(resizes[index]) if index < len(resizes) else self._conditions.scenario.steps
+        return int(resizes[index]) if index < len(resizes) else self._scenario.steps
 
     def play(self, batch_sizes: NDArray[np.int64], stop: int) -> Played:
         """Plays the steps up to `stop` with one plan; nobody leaves or joins before.
@@ -83,7 +83,7 @@ class Cluster:
             batch_sizes: The plan, 0 for absent ranks, shape `[size]`.
             stop: First step not to be played.
         """
-        start, scenario = self.step, self._conditions.scenario
+        start, scenario = self.step, self._scenario
         busy = self._draw(stop - start)
         first = busy.copy() if scenario.communication.is_split else None
         true_seconds = np.empty(stop - start)
@@ -156,7 +156,7 @@ class Cluster:
     def _switch_seconds(self, batch_sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """What the coming step takes longer where a batch size is used for the first time."""
         seconds = np.zeros(self._size)
-        cost = self._conditions.scenario.switch_ms / 1000
+        cost = self._scenario.switch_ms / 1000
         if cost:
             for rank in np.flatnonzero(batch_sizes != self._batch_sizes).tolist():
                 used, samples = self._used[rank], int(batch_sizes[rank])
@@ -181,7 +181,7 @@ class Cluster:
 
     def _loads(self) -> dict[str, NDArray[np.float64]]:
         """What is known of the hosts' load; shapes `[size]`."""
-        host_load = self._conditions.scenario.host_load
+        host_load = self._scenario.host_load
         if self._sampler is None or host_load is None:
             return {}
         idle = (host_load.idle_load, host_load.idle_memory)

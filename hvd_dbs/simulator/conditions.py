@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from hvd_dbs.simulator.communication import StepRule
 from hvd_dbs.simulator.oracle import Oracle
+from hvd_dbs.simulator.periods import Periods
 from hvd_dbs.simulator.rank_curves import RankCurves, make_curves
 from hvd_dbs.simulator.scenario import Scenario
-from hvd_dbs.simulator.spells import Spells
 from hvd_dbs.simulator.timeline import Segment, Timeline
 
 NEAR = 0.95
@@ -28,7 +28,7 @@ class Conditions:
     Attributes:
         scenario: The scenario.
         curves: The ranks' undisturbed curves.
-        spells: All that happens.
+        periods: All that happens.
         oracle_seconds: The shortest step there is, by step, shape `[steps]`.
         disturbed: Steps at which what was the best plan falls below `NEAR` of the oracle,
             ascending; step 0, the cold start, is not among them.
@@ -36,7 +36,7 @@ class Conditions:
 
     scenario: Scenario
     curves: RankCurves
-    spells: Spells
+    periods: Periods
     oracle_seconds: NDArray[np.float64]
     disturbed: NDArray[np.int64]
 
@@ -52,18 +52,18 @@ class Conditions:
         gamma = scenario.communication.gamma
         random = np.random.default_rng(curves_seed)
         curves = make_curves(scenario.ranks, scenario.measured, gamma, random)
-        spells = Spells.join(
+        periods = Periods.join(
             [
-                disturbance.spells(scenario.size, scenario.steps, np.random.default_rng(seed))
+                disturbance.periods(scenario.size, scenario.steps, np.random.default_rng(seed))
                 for disturbance, seed in zip(scenario.disturbances, seeds, strict=True)
             ]
         )
-        oracle_seconds, disturbed = _ask(scenario, curves, spells)
-        return cls(scenario, curves, spells, oracle_seconds, disturbed)
+        oracle_seconds, disturbed = _ask(scenario, curves, periods)
+        return cls(scenario, curves, periods, oracle_seconds, disturbed)
 
     def timeline(self) -> Timeline:
         """The timeline from its start."""
-        return Timeline(self.spells, self.scenario.size, self.scenario.steps)
+        return Timeline(self.periods, self.scenario.size, self.scenario.steps)
 
 
 def step_rule(scenario: Scenario, segment: Segment) -> StepRule:
@@ -73,11 +73,11 @@ def step_rule(scenario: Scenario, segment: Segment) -> StepRule:
 
 
 def _ask(
-    scenario: Scenario, curves: RankCurves, spells: Spells
+    scenario: Scenario, curves: RankCurves, periods: Periods
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The oracle's step seconds and the steps at which it has to move."""
     oracle = Oracle(curves, scenario.bounds, scenario.global_batch_size)
-    timeline = Timeline(spells, scenario.size, scenario.steps)
+    timeline = Timeline(periods, scenario.size, scenario.steps)
     seconds, disturbed = np.empty(scenario.steps), []
     anchor, present, step = None, None, 0
     while step < scenario.steps:

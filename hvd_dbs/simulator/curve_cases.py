@@ -69,12 +69,12 @@ def curve_cases(path: Path) -> Iterator[Scenario]:
 
 def curve_figures(run: Run) -> CurveFigures:
     """How the run ended."""
-    steps = len(run.true_seconds)
+    steps, conditions = len(run.true_seconds), run.conditions
     late = [change for change in run.changes[1:] if change.step >= steps * 2 // 3]
     return CurveFigures(
-        run.conditions.scenario.name,
+        conditions.scenario.name,
         run.strategy,
-        float(run.true_seconds[-1] / run.conditions.oracle_seconds[-1] - 1),
+        float(run.true_seconds[-1] / conditions.oracle_seconds[-1] - 1),
         len(late),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.simulator.checks import require
-from hvd_dbs.simulator.spells import Spells
+from hvd_dbs.simulator.periods import Periods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,6 @@ class Disturbance:
         require("ranks", self.ranks, max(self.ranks) < size, expected)
         return np.unique(np.asarray(self.ranks, dtype=np.int64))
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
         """What happens in `num_steps` steps to a cluster of `size` ranks."""
-        return Spells.none()
+        return Periods.none()

@@ -1,4 +1,4 @@
-"""What happens to a modelled cluster: each kind says which spells it puts on which ranks."""
+"""What happens to a modelled cluster: each kind lists the periods of the ranks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from hvd_dbs.simulator.checks import require, require_at_least, require_fraction, require_positive
 from hvd_dbs.simulator.disturbance import Disturbance
+from hvd_dbs.simulator.periods import Periods
 from hvd_dbs.simulator.slowdowns import (
     Drift,
     Neighbour,
@@ -17,7 +18,6 @@ from hvd_dbs.simulator.slowdowns import (
     SlowNetwork,
     Thermal,
 )
-from hvd_dbs.simulator.spells import Spells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class Pauses(Disturbance):
         require_fraction("chance", self.chance)
         require_positive("pause_ms", self.pause_ms)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """Spells of one step."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """Periods of one step."""
         ranks = self.on(size)
         num_random = random.binomial(num_steps * len(ranks), self.chance)
         rank = np.concatenate(
@@ -53,7 +53,7 @@ class Pauses(Disturbance):
         )
         scripted = np.tile(np.asarray(self.at_steps, dtype=np.int64), len(ranks))
         start = np.concatenate([scripted, random.integers(0, num_steps, num_random)])
-        return Spells.of(rank, start, start + 1, pause_seconds=self.pause_ms / 1000)
+        return Periods.of(rank, start, start + 1, pause_seconds=self.pause_ms / 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +76,13 @@ class FalseAlarms(Disturbance):
         require_positive("mean_steps", self.mean_steps)
         require_fraction("load", self.load)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """Spells of load alone."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """Periods of load alone."""
         ranks = self.on(size)
         number = random.binomial(num_steps * len(ranks), self.chance)
         start = random.integers(0, num_steps, number)
         stop = start + 1 + random.exponential(self.mean_steps, number).astype(np.int64)
-        return Spells.of(random.choice(ranks, number), start, stop, load=self.load)
+        return Periods.of(random.choice(ranks, number), start, stop, load=self.load)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +100,9 @@ class Leave(Disturbance):
         require("ranks", self.ranks, self.ranks is not None, "the ranks that leave")
         require_at_least("at_step", self.at_step, 1)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
         """Absence until the end."""
-        return Spells.of(self.on(size), self.at_step, num_steps, absent=1)
+        return Periods.of(self.on(size), self.at_step, num_steps, absent=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +120,9 @@ class Join(Disturbance):
         require("ranks", self.ranks, self.ranks is not None, "the ranks that join")
         require_at_least("at_step", self.at_step, 1)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
         """Absence before."""
-        return Spells.of(self.on(size), 0, self.at_step, absent=1)
+        return Periods.of(self.on(size), 0, self.at_step, absent=1)
 
 
 DISTURBANCES: Mapping[str, type[Disturbance]] = MappingProxyType(

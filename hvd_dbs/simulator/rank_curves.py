@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,56 +76,85 @@ def make_curves(
         groups: The ranks, in order.
         measured: Measured curves by file and device.
         gamma: Part of the backward pass after which the first bucket is ready.
-        random: Draws the spread of speeds and the teeth.
+        random: Draws the spread of speeds and the saw-tooths.
     """
     columns: list[NDArray[np.float64]] = []
-    rows: list[NDArray[np.float64]] = []
+    tables: list[NDArray[np.float64]] = []
     for group in groups:
         scale = np.exp(group.spread * random.standard_normal(group.count))
-        fixed, per_sample, saturation, row = 0.0, 0.0, 0.0, -1
-        if isinstance(group, MeasuredRanks):
-            curve = measured[(group.file, group.device)]
-            table = np.full(curve.most + 1, np.nan)
-            table[curve.least :] = curve.seconds
-            row = len(rows)
-            rows.append(table)
-        elif isinstance(group, AffineRanks):
-            fixed, per_sample = group.fixed_ms / 1000, group.per_sample_ms / 1000
-            if isinstance(group, SaturatingRanks):
-                saturation = group.saturation
-            if isinstance(group, SawtoothRanks):
-                samples = np.arange(1, (group.max_batch_size or 1) + 1)
-                worth = sawtooth_seconds(samples, group.tile, group.roughness, random)
-                row = len(rows)
-                rows.append(np.concatenate([[np.nan], fixed + per_sample * worth]))
-        forward = group.forward_fraction
-        fixed_forward = group.forward_fixed_fraction
-        fixed_forward = forward if fixed_forward is None else fixed_forward
-        ones = np.ones(group.count)
-        columns.append(
-            np.stack(
-                [
-                    fixed * scale,
-                    per_sample * scale,
-                    saturation * ones,
-                    scale,
-                    row * ones,
-                    (forward + gamma * (1 - forward)) * ones,
-                    (1 - gamma) * (fixed_forward - forward) * fixed * scale,
-                ]
-            )
-        )
-    fixed_s, per_sample_s, saturations, scales, row_of, ratio, shift = np.concatenate(columns, 1)
-    width = max((len(table) for table in rows), default=0)
-    tables = np.full((len(rows), width), np.nan)
-    for index, table in enumerate(rows):
-        tables[index, : len(table)] = table
+        curve = _curve_of(group, measured, random)
+        row = -1
+        if curve.table is not None:
+            row = len(tables)
+            tables.append(curve.table)
+        columns.append(np.stack(_columns(group, curve, scale, row, gamma)))
+    fixed, per_sample, saturation, scales, row_of, ratio, shift = np.concatenate(columns, 1)
     return RankCurves(
-        fixed=fixed_s,
-        per_sample=per_sample_s,
-        saturation=saturations,
+        fixed=fixed,
+        per_sample=per_sample,
+        saturation=saturation,
         scale=scales,
         row=row_of.astype(np.int64),
-        table=tables,
+        table=_stacked(tables),
         first=np.stack([ratio, shift]),
     )
+
+
+class _Curve(NamedTuple):
+    """The curve of a group's rank of mean speed: see `RankCurves`."""
+
+    fixed: float = 0.0
+    per_sample: float = 0.0
+    saturation: float = 0.0
+    table: NDArray[np.float64] | None = None
+
+
+def _curve_of(
+    group: RankGroup,
+    measured: Mapping[tuple[str | None, str], MeasuredCurve],
+    random: np.random.Generator,
+) -> _Curve:
+    if isinstance(group, MeasuredRanks):
+        curve = measured[(group.file, group.device)]
+        table = np.full(curve.most + 1, np.nan)
+        table[curve.least :] = curve.seconds
+        return _Curve(table=table)
+    if not isinstance(group, AffineRanks):
+        return _Curve()
+    fixed, per_sample = group.fixed_ms / 1000, group.per_sample_ms / 1000
+    if isinstance(group, SaturatingRanks):
+        return _Curve(fixed, per_sample, group.saturation)
+    if isinstance(group, SawtoothRanks):
+        samples = np.arange(1, (group.max_batch_size or 1) + 1)
+        worth = sawtooth_seconds(samples, group.tile, group.roughness, random)
+        table = np.concatenate([[np.nan], fixed + per_sample * worth])
+        return _Curve(fixed, per_sample, table=table)
+    return _Curve(fixed, per_sample)
+
+
+def _columns(
+    group: RankGroup, curve: _Curve, scale: NDArray[np.float64], row: int, gamma: float
+) -> list[NDArray[np.float64]]:
+    """One array for each field of `RankCurves` but the table, shapes `[count]`."""
+    forward = group.forward_fraction
+    fixed_forward = group.forward_fixed_fraction
+    fixed_forward = forward if fixed_forward is None else fixed_forward
+    ones = np.ones(group.count)
+    return [
+        curve.fixed * scale,
+        curve.per_sample * scale,
+        curve.saturation * ones,
+        scale,
+        row * ones,
+        (forward + gamma * (1 - forward)) * ones,
+        (1 - gamma) * (fixed_forward - forward) * curve.fixed * scale,
+    ]
+
+
+def _stacked(tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Tables of different lengths as one, NaN where a table has no value."""
+    width = max((len(table) for table in tables), default=0)
+    stacked = np.full((len(tables), width), np.nan)
+    for index, table in enumerate(tables):
+        stacked[index, : len(table)] = table
+    return stacked

@@ -91,11 +91,11 @@ class SaturatingRanks(AffineRanks):
 
 @dataclass(frozen=True, kw_only=True)
 class SawtoothRanks(AffineRanks):
-    """The affine curve with teeth that the seed draws, the same for all ranks of the group.
+    """The affine curve with saw-teeth that the seed draws, the same for all ranks of the group.
 
     Attributes:
         tile: Samples that are processed as one block.
-        roughness: Height of the teeth relative to the line.
+        roughness: Height of the saw-teeth relative to the line.
         max_batch_size: Most samples of each rank: as far as the curve is drawn.
     """
 

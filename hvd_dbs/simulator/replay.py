@@ -13,9 +13,9 @@ from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.curve_fit import FittedCurve, fit_curve
 from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
+from hvd_dbs.simulator.periods import Periods
 from hvd_dbs.simulator.rank_groups import MeasuredRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise, Scenario
-from hvd_dbs.simulator.spells import Spells
 
 _SURE = 2.0
 """Standard deviations of a round's mean from which its pace is another one, not noise."""
@@ -115,11 +115,11 @@ class PaceByRound(Disturbance):
     factors: NDArray[np.float64]
     loads: NDArray[np.float64]
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """A spell for each rank and round."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """A period for each rank and round."""
         rounds, ranks = np.divmod(np.arange(self.factors.size), size)
         starts = np.concatenate([[0], self.ends[:-1]])
-        return Spells.of(
+        return Periods.of(
             ranks,
             starts[rounds],
             self.ends[rounds],

@@ -21,7 +21,7 @@ def sawtooth_seconds(
     Args:
         batch_sizes: From 1 on, ascending, shape `[points]`.
         tile: Samples that are processed as one block; 1 has no steps.
-        roughness: Height of the teeth relative to the line, 0 to 1.
+        roughness: Height of the saw-teeth relative to the line, 0 to 1.
         random: Where the kernels' borders and speeds come from.
 
     Returns:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Measurement, Plan, Strategy, strategies
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED, watched_from
 from hvd_dbs.balancing.measurement import typical_seconds
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED, watched_from
 from hvd_dbs.simulator.cluster import Cluster, Played
 from hvd_dbs.simulator.conditions import Conditions
 from hvd_dbs.simulator.costs import chance_at
@@ -116,7 +116,7 @@ class _Driver:
 
     def __init__(self, conditions: Conditions, strategy: Strategy, progress: Progress) -> None:
         self._conditions, self._strategy, self._progress = conditions, strategy, progress
-        scenario = conditions.scenario
+        self._scenario = scenario = conditions.scenario
         self._steps, self._size = scenario.steps, scenario.size
         self._cluster = Cluster(conditions)
         self._changes: list[PlanChange] = []
@@ -151,9 +151,9 @@ class _Driver:
                     round_end, watch_start = self._decide(pieces, stop)
                     balancing_seconds = self._balancing_seconds(stop)
                     pieces = []
-                elif stop >= watch_start and not self._watch.has_news:
+                elif stop >= watch_start and not self._watch.has_changed:
                     self._watch.look(pieces)
-                    if self._watch.has_news:  # All ranks know behind the next step.
+                    if self._watch.has_changed:  # All ranks know after the next step.
                         round_end = min(round_end, stop + 1)
                 elif self._strategy.every is None:
                     pieces = []
@@ -172,13 +172,13 @@ class _Driver:
 
         The first step of an epoch is not measured, so rounds within epochs do not count it.
         """
-        per_epoch = self._conditions.scenario.steps_per_epoch
+        per_epoch = self._scenario.steps_per_epoch
         if self._strategy.every is None:
             return self._steps
         if self._strategy.every == "epoch":
             return step + per_epoch - step % per_epoch
         wanted = max(1, self._controller.steps_to_next or 1)
-        return self._conditions.scenario.after_measured(step, wanted)
+        return self._scenario.after_measured(step, wanted)
 
     @property
     def _is_waited_for(self) -> bool:
@@ -186,7 +186,7 @@ class _Driver:
 
     def _balancing_seconds(self, step: int) -> float:
         """What the decision after this step costs all ranks."""
-        scenario = self._conditions.scenario
+        scenario = self._scenario
         return scenario.seconds(self._is_waited_for, chance_at(scenario.seed, step))
 
     @property
@@ -194,16 +194,16 @@ class _Driver:
         return self._strategy.every == "automatic"
 
     def _round_from(self, step: int) -> tuple[int, int]:
-        """Where the round that begins with this step ends, and where ranks first look for news."""
+        """Where the round that begins with this step ends, and where ranks first compare steps."""
         first = watched_from(len(self._present), self._controller.steps_to_next or 1)
         if first is None or not self._leaves_cadence:
             return self._round_end(step), self._steps + 1
-        return self._round_end(step), self._conditions.scenario.after_measured(step, first)
+        return self._round_end(step), self._scenario.after_measured(step, first)
 
     def _resize(self) -> None:
         """A controller for the ranks that are present."""
         step, present = self._cluster.step, self._cluster.present
-        scenario, strategy = self._conditions.scenario, self._strategy
+        scenario, strategy = self._scenario, self._strategy
         before = self._batch_sizes[present]
         if strategy.ratios is not None:
             if len(strategy.ratios) != self._size:
@@ -226,11 +226,11 @@ class _Driver:
 
     def _decide(self, pieces: Sequence[Played], step: int) -> tuple[int, int]:
         """Decides after so many steps; see `_round_from` for what it returns."""
-        scenario = self._conditions.scenario
+        scenario = self._scenario
         unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
         measurement = self._cluster.measure(pieces, unmeasured)
         self._controller.note_communication(_communication_seconds(pieces, measurement))
-        had_news = self._watch.has_news
+        had_changed = self._watch.has_changed
         if self._leaves_cadence:
             measurement = self._watch.end_round(pieces, measurement, self._present)
         decision = self._controller.decide(self._controller.observe(measurement))
@@ -244,14 +244,14 @@ class _Driver:
                 self._planned.pop()  # A later decision's plan takes the place of this one.
             self._planned.append(self._plan(first, decision.reason))
         end, watch_start = self._round_from(step)
-        if had_news and not decision.changed:
+        if had_changed and not decision.changed:
             # A pause, or what needs to be seen twice to be believed.
             end = min(end, scenario.after_measured(step, STEPS_WATCHED))
         return end, watch_start
 
     def _plan(self, step: int, reason: str, resized: bool = False) -> PlanChange:
         batch_sizes = np.zeros(self._size, dtype=np.int64)
-        batch_sizes[self._present] = self._controller.plan.batch_sizes
+        batch_sizes[self._present] = self._controller.batch_sizes
         return PlanChange(step, batch_sizes, reason, resized)
 
     def _begin_plans(self, step: int) -> None:

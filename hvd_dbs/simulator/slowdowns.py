@@ -17,7 +17,7 @@ from hvd_dbs.simulator.checks import (
     require_positive,
 )
 from hvd_dbs.simulator.disturbance import Disturbance
-from hvd_dbs.simulator.spells import Spells
+from hvd_dbs.simulator.periods import Periods
 
 STEPS_PER_STAIR = 5
 """Gradual changes are staircases with this many steps a stair."""
@@ -55,11 +55,11 @@ class Neighbour(Disturbance):
         require_fraction("memory", self.memory)
         require_at_least("lead_steps", self.lead_steps, 0)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """One spell on each rank."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """One period on each rank."""
         ranks = self.on(size)
         to_step = num_steps if self.to_step is None else self.to_step
-        return Spells.of(
+        return Periods.of(
             ranks,
             self.from_step,
             to_step,
@@ -105,8 +105,8 @@ class RandomNeighbours(Disturbance):
         require_fraction("memory", self.memory)
         require_at_least("lead_steps", self.lead_steps, 0)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """Busy spells on each rank, with quiet ones between them."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """Busy periods on each rank, with quiet ones between them."""
         ranks = self.on(size)
         cycles = 4 + int(2 * num_steps / (self.mean_quiet_steps + self.mean_busy_steps))
         shape = (len(ranks), cycles)
@@ -117,7 +117,7 @@ class RandomNeighbours(Disturbance):
         stop = np.cumsum(quiet + busy, axis=1)
         start = stop - busy
         rank = np.broadcast_to(ranks[:, np.newaxis], shape)
-        return Spells.of(
+        return Periods.of(
             rank.ravel(),
             start.ravel(),
             stop.ravel(),
@@ -149,11 +149,11 @@ class Drift(Disturbance):
         require("to_step", self.to_step, fits, f"a step after from_step={self.from_step}")
         require_positive("slowdown", self.slowdown)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """A stair every few steps, each of which stays for ever."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """A stair every few steps, each of which stays."""
         ranks = self.on(size)
         starts = np.arange(self.from_step, self.to_step, STEPS_PER_STAIR)
-        return Spells.of(
+        return Periods.of(
             np.repeat(ranks, len(starts)),
             np.tile(starts, len(ranks)),
             num_steps,
@@ -190,11 +190,11 @@ class Thermal(Disturbance):
             expected = f"a step after the last level's first step, {lowest}"
             require("to_step", self.to_step, self.to_step > lowest, expected)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """One spell for each level, all of which end together."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """One period for each level, all of which end together."""
         ranks = self.on(size)
         starts = self.from_step + self.steps_per_level * np.arange(self.levels)
-        return Spells.of(
+        return Periods.of(
             np.repeat(ranks, self.levels),
             np.tile(starts, len(ranks)),
             num_steps if self.to_step is None else self.to_step,
@@ -223,11 +223,11 @@ class SlowNetwork(Disturbance):
         require_period(self.from_step, self.to_step)
         require("slowdown", self.slowdown, 1 <= self.slowdown < math.inf, "a number from 1 on")
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
-        """A spell on each rank whose link it is."""
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
+        """A period on each rank whose link it is."""
         to_step = num_steps if self.to_step is None else self.to_step
         factor = math.log(self.slowdown)
-        return Spells.of(self.on(size), self.from_step, to_step, network_log_factor=factor)
+        return Periods.of(self.on(size), self.from_step, to_step, network_log_factor=factor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,14 +261,14 @@ class EpochFaults(Disturbance):
         require_at_least("least_epochs", self.least_epochs, 1)
         require_at_least("most_epochs", self.most_epochs, self.least_epochs)
 
-    def spells(self, size: int, num_steps: int, random: np.random.Generator) -> Spells:
+    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
         """Faults on each rank, with epochs without one between them."""
         ranks = self.on(size)
         shape = (len(ranks), 2 + num_steps // (self.steps_per_epoch * self.least_epochs))
         quiet = random.geometric(self.chance, shape)
         faulty = random.integers(self.least_epochs, self.most_epochs, shape, endpoint=True)
         stop = self.steps_per_epoch * np.cumsum(quiet + faulty, axis=1)
-        return Spells.of(
+        return Periods.of(
             np.broadcast_to(ranks[:, np.newaxis], shape).ravel(),
             (stop - self.steps_per_epoch * faulty).ravel(),
             stop.ravel(),

@@ -100,7 +100,7 @@ def leaves_and_joins(size: int) -> Scenario:
 
 
 def saw_tooth(size: int) -> Scenario:
-    """Accelerators of four kinds, each with the teeth of its own."""
+    """Accelerators of four kinds, each with saw-teeth of its own."""
     kinds = ((0.4, 8), (0.6, 16), (0.9, 16), (1.6, 32))
     ranks = tuple(
         SawtoothRanks(
@@ -184,11 +184,11 @@ def cpu_contention(size: int) -> Scenario:
 def dbs_paper(size: int) -> Scenario:
     """Unequal machines; now and then one loses a fixed time per step for a few epochs."""
     random = np.random.default_rng(size)
-    spells = []
+    delays = []
     for start in range(STEPS_PER_EPOCH, STEPS, STEPS_PER_EPOCH):
         if start == STEPS_PER_EPOCH or random.random() < 0.25:
             length = STEPS_PER_EPOCH * int(random.integers(4, 9))
-            spells.append(
+            delays.append(
                 Neighbour(
                     ranks=(int(random.integers(size)),),
                     from_step=start,
@@ -197,7 +197,7 @@ def dbs_paper(size: int) -> Scenario:
                     load=0.3,
                 )
             )
-    return _scenario("added delays", size, ranks=_mixed(size), disturbances=tuple(spells))
+    return _scenario("added delays", size, ranks=_mixed(size), disturbances=tuple(delays))
 
 
 def dbs_faults(size: int) -> Scenario:

@@ -1,4 +1,4 @@
-"""The state of every rank from step to step, replayed from spells."""
+"""The state of every rank from step to step, replayed from periods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.simulator.spells import Spells
+from hvd_dbs.simulator.periods import Periods
 
 
 class Track:
@@ -81,27 +81,27 @@ class Timeline:
     Reading it moves it forward; a new one starts again.
 
     Args:
-        spells: All that happens.
+        periods: All that happens.
         size: Number of ranks.
         num_steps: Steps of the run.
     """
 
-    def __init__(self, spells: Spells, size: int, num_steps: int) -> None:
+    def __init__(self, periods: Periods, size: int, num_steps: int) -> None:
         self._num_steps = num_steps
         amounts = np.stack(
-            [spells.log_factor, spells.extra_seconds, spells.absent, spells.network_log_factor],
+            [periods.log_factor, periods.extra_seconds, periods.absent, periods.network_log_factor],
             axis=1,
         )
-        self._times = Track(spells.rank, spells.start, spells.stop, amounts, size)
-        loads = np.stack([spells.load, spells.memory], axis=1)
-        self._loads = Track(spells.rank, spells.load_start, spells.load_stop, loads, size)
-        pausing = np.flatnonzero(spells.pause_seconds > 0)
-        pausing = pausing[np.argsort(spells.start[pausing], kind="stable")]
-        self._pause_steps = spells.start[pausing]
-        self._pause_ranks = spells.rank[pausing]
-        self._pause_seconds = spells.pause_seconds[pausing]
-        away = spells.absent > 0
-        borders = np.unique(np.concatenate([spells.start[away], spells.stop[away]]))
+        self._times = Track(periods.rank, periods.start, periods.stop, amounts, size)
+        loads = np.stack([periods.load, periods.memory], axis=1)
+        self._loads = Track(periods.rank, periods.load_start, periods.load_stop, loads, size)
+        pausing = np.flatnonzero(periods.pause_seconds > 0)
+        pausing = pausing[np.argsort(periods.start[pausing], kind="stable")]
+        self._pause_steps = periods.start[pausing]
+        self._pause_ranks = periods.rank[pausing]
+        self._pause_seconds = periods.pause_seconds[pausing]
+        away = periods.absent > 0
+        borders = np.unique(np.concatenate([periods.start[away], periods.stop[away]]))
         self.resizes = borders[(borders > 0) & (borders < num_steps)]
         self._factor, self._present = np.ones(size), np.ones(size, dtype=bool)
         self._extra, self._network = np.zeros(size), 1.0

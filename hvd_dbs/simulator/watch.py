@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Measurement
-from hvd_dbs.balancing.pace_news import STEPS_WATCHED, UsualPace
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED, ExpectedSteps
 from hvd_dbs.simulator.cluster import Played
 from hvd_dbs.simulator.scenario import Scenario
 
@@ -19,7 +19,7 @@ _MOST_STEPS = 60
 
 
 class Watch:
-    """Looks for ranks whose last steps are news, as `RankPace` does in a running job.
+    """Looks for ranks whose last steps signal a change, as `RankPace` does in a running job.
 
     Args:
         scenario: What is simulated.
@@ -27,45 +27,45 @@ class Watch:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._usual = UsualPace.unknown(scenario.size)
-        self._news: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None
+        self._expected = ExpectedSteps.unknown(scenario.size)
+        self._changes: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None
 
     @property
-    def has_news(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the last look found some."""
-        return self._news is not None
+        return self._changes is not None
 
     def look(self, pieces: Sequence[Played]) -> None:
         """Looks at the last steps of the round under way."""
         steps, busy, samples = self._last_steps(pieces, STEPS_WATCHED)
-        news = self._usual.news(busy, samples)
-        self._news = (steps, news) if news.any() else None
+        changed = self._expected.changes(busy, samples)
+        self._changes = (steps, changed) if changed.any() else None
 
     def end_round(
         self, pieces: Sequence[Played], measurement: Measurement, present: NDArray[np.int64]
     ) -> Measurement:
-        """What the ranks measured in a round that is over; ranks with news tell of these alone.
+        """What the ranks measured in a round; of ranks that have changed, the changed steps alone.
 
         Args:
             pieces: The round's steps.
-            measurement: What they would have told without news.
+            measurement: What they would have measured without a change.
             present: The ranks that `measurement` is of.
         """
         steps, busy, samples = self._last_steps(pieces, _MOST_STEPS)
         counted = np.where(samples == samples[:1], busy, np.nan)
-        if self._news is not None:
-            seen_at, news = self._news
-            ranks = np.flatnonzero(news.any(axis=0))
-            # The round goes on for a step while the news travel.
+        if self._changes is not None:
+            seen_at, changed = self._changes
+            ranks = np.flatnonzero(changed.any(axis=0))
+            # The round goes on for a step while the signal travels.
             told = np.repeat((steps > seen_at[0])[:, np.newaxis], len(ranks), axis=1)
-            told[np.isin(steps, seen_at)] = news[np.isin(seen_at, steps)][:, ranks]
+            told[np.isin(steps, seen_at)] = changed[np.isin(seen_at, steps)][:, ranks]
             counted[:, ranks] = np.where(told, counted[:, ranks], np.nan)
             measurement = _replaced(measurement, np.searchsorted(present, ranks), counted[:, ranks])
         seconds = np.full(self._scenario.size, np.nan)
         seconds[present] = measurement.busy_seconds
         if len(busy):
-            self._usual = self._usual.after(samples[0], seconds, counted)
-        self._news = None
+            self._expected = self._expected.after(samples[0], seconds, counted)
+        self._changes = None
         return measurement
 
     def _last_steps(

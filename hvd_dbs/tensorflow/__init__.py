@@ -71,6 +71,7 @@ from horovod.tensorflow import (
 )
 
 from hvd_dbs import data
+from hvd_dbs.balancer import Balancer
 from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic
@@ -86,6 +87,7 @@ from hvd_dbs.watchdog.exit_barrier import shutdown
 __all__ = [
     "Adasum",
     "Average",
+    "Balancer",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",

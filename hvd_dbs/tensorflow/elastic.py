@@ -73,45 +73,54 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(state: ElasticState, *arguments: Any, **options: Any) -> Any:
-        if not isinstance(state, ElasticState):
-            raise TypeError(
-                f"The state is a {type(state).__module__}.{type(state).__name__}. Use one of "
-                f"hvd_dbs: hvd.elastic.KerasState of hvd_dbs.keras, or TensorFlowState, "
-                f"TensorFlowKerasState or ObjectState of hvd_dbs.tensorflow.elastic."
-            )
+        _require_state(state)
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
-            while True:
-                try:
-                    state.sync()
-                    _tell_ranks(state)
-                    result = function(state, *arguments, **options)
-                    state.finish()
-                    return result
-                except HostsUpdatedInterrupt:
-                    _LOGGER.info("hosts were added or removed; the ranks meet anew.")
-                    state.save()
-                    state.pause()
-                except Exception as error:
-                    if not (crash_report.is_lost_peer(error) and rendezvous.has_store()):
-                        raise
-                    _LOGGER.warning(
-                        "another rank is gone; going back to the last commit. (%s)",
-                        crash_report.last_line(error),
-                    )
-                    state.pause()
-                    state.restore()
-                rendezvous.rejoin()
-                state.on_reset()
+            return _run_until_done(state, lambda: function(state, *arguments, **options))
         finally:
             notification_manager.remove_listener(state)
 
     return wrapper
 
 
-def _tell_ranks(state: ElasticState) -> None:
-    """Says on rank 0 of an elastic job which ranks it has now, and their plan."""
+def _require_state(state: object) -> None:
+    if not isinstance(state, ElasticState):
+        raise TypeError(
+            f"The state is a {type(state).__module__}.{type(state).__name__}. Use one of "
+            f"hvd_dbs: hvd.elastic.KerasState of hvd_dbs.keras, or TensorFlowState, "
+            f"TensorFlowKerasState or ObjectState of hvd_dbs.tensorflow.elastic."
+        )
+
+
+def _run_until_done(state: ElasticState, train: Callable[[], Any]) -> Any:
+    """Trains from the state that all ranks agree on, again with each change of ranks."""
+    while True:
+        try:
+            state.sync()
+            _report_ranks(state)
+            result = train()
+            state.finish()
+            return result
+        except HostsUpdatedInterrupt:
+            _LOGGER.info("hosts were added or removed; the ranks meet anew.")
+            state.save()
+            state.pause()
+        except Exception as error:
+            if not (crash_report.is_lost_peer(error) and rendezvous.has_store()):
+                raise
+            _LOGGER.warning(
+                "another rank is gone; going back to the last commit. (%s)",
+                crash_report.last_line(error),
+            )
+            state.pause()
+            state.restore()
+        rendezvous.rejoin()
+        state.on_reset()
+
+
+def _report_ranks(state: ElasticState) -> None:
+    """Logs on rank 0 of an elastic job which ranks it has now, and their plan."""
     if not (is_elastic() and hvd.rank() == 0):
         return
     size, balancer = hvd.size(), state.balancer

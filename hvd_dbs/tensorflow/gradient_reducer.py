@@ -8,9 +8,11 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import stage_of
+from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.session import Session
 from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
 from hvd_dbs.tensorflow.sparse_rows import reduce_rows
 from hvd_dbs.watchdog.activity import call_of_fit
@@ -37,29 +39,33 @@ class GradientReducer:
         sparse_as_dense: bool = False,
         process_set: hvd.ProcessSet = hvd.global_process_set,
     ) -> None:
-        if balancer is not None:
-            require_balancer(balancer, "An optimizer")
         self.balancer = balancer
+        self._session: Session | None = None
+        if balancer is not None:
+            self._session = session_of(require_balancer(balancer, "An optimizer"))
         self._is_checked = False
         self._sparse_as_dense = sparse_as_dense
-        self._options: dict[str, Any] = {"compression": compression, "process_set": process_set}
+        self.process_set = process_set
+        self._compression = compression
 
     def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients of the step under way; in the graph."""
         if not self._is_checked:
             self._check_fit()
             self._is_checked = True
-        if self.balancer is None:
-            return self.reduce(gradients, 1.0, self._options["process_set"].size())
-        clock = self.balancer.clock
+        session = self._session
+        if session is None:
+            return self.reduce(gradients, 1.0, self.process_set.size())
+        clock = session.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
             if data := _data_of_step(tf.compat.v1.get_default_graph(), gradients):
                 clock.fed(data)
-        num_samples, work, total = self.balancer.step_work()
+        samples = session.samples
+        num_samples, work, total = samples.work()
         ready = clock.ready(_present(gradients))
         gradients = self._as_sent(gradients)
-        told = self._told(gradients)
+        told = self._told(session.loop, gradients)
         with clock.noting_buckets():
             reduced = self.reduce([*gradients, *told], num_samples, total)
         reduced, heard = reduced[: len(gradients)], reduced[len(gradients) :]
@@ -73,9 +79,13 @@ class GradientReducer:
     ) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients; see `weighted_allreduce` and `reduce_rows`."""
         reduce = partial(
-            weighted_allreduce, weight=weight, total_weight=total_weight, **self._options
+            weighted_allreduce,
+            weight=weight,
+            total_weight=total_weight,
+            compression=self._compression,
+            process_set=self.process_set,
         )
-        return reduce_rows(self._as_sent(gradients), self._options["process_set"].size(), reduce)
+        return reduce_rows(self._as_sent(gradients), self.process_set.size(), reduce)
 
     def _check_fit(self) -> None:
         """A `fit`, if one is under way, has this balancer in all places, or in none."""
@@ -89,7 +99,8 @@ class GradientReducer:
                 "with hvd.DistributedOptimizer(..., balancer=balancer), and give fit "
                 "hvd.callbacks.DynamicBatchSizeCallback(balancer)."
             )
-        if self.balancer is not None and not self.balancer.loop.is_training:
+        loop = None if self.balancer is None else self.balancer.loop
+        if loop is not None and not loop.is_training:
             raise ValueError(
                 "The optimizer weighs gradients by a balancer that nobody tells of the steps of "
                 "this fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer)."
@@ -103,7 +114,7 @@ class GradientReducer:
             for gradient in gradients
         ]
 
-    def _told(self, gradients: Tensors) -> list[tf.Tensor]:
+    def _told(self, loop: TrainingLoop, gradients: Tensors) -> list[tf.Tensor]:
         """What this rank tells the others with its gradients, in one of their buckets.
 
         Nothing where there is no such bucket, or not all ranks would hear of it and heed it.
@@ -113,10 +124,11 @@ class GradientReducer:
             for gradient in gradients
             if isinstance(gradient, tf.Tensor) and gradient.shape.num_elements() != 0
         ]
-        is_heard = self._options["process_set"].process_set_id == 0
-        if self.balancer is None or not self.balancer.loop.heeds_news or not (dense and is_heard):
+        is_heard = self.process_set.process_set_id == 0
+        if not (loop.heeds_changes and dense and is_heard):
             return []
-        return [tf.cast(self.balancer.clock.told(), dense[0].dtype)]
+        told = loop.clock.told()
+        return [tf.cast(told, dense[0].dtype)]
 
 
 def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:

@@ -95,14 +95,7 @@ def PartialDistributedGradientTape(  # noqa: N802, PLR0913 (Horovod's name and a
     Raises:
         ValueError: If a local layer has no variables yet.
     """
-    layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
-    layers = [layer for layer in layers if layer is not None]
-    for layer in layers:
-        if not getattr(layer, "built", True):
-            raise ValueError(
-                f"The local layer {layer.name!r} is not built, so its variables are not known. "
-                f"Build the model first: an Input layer, or model.build(shape)."
-            )
+    local_variables = _variables_of(local_layers)
     tape = _for_keras_variables(
         hvd.DistributedGradientTape(
             gradtape,
@@ -118,9 +111,22 @@ def PartialDistributedGradientTape(  # noqa: N802, PLR0913 (Horovod's name and a
             scale_local_gradients,
         )
     )
-    for variable in [one for layer in layers for one in layer.trainable_weights]:
+    for variable in local_variables:
         tape.register_local_source(variable)
     return tape
+
+
+def _variables_of(local_layers: Any) -> list[Any]:
+    """The trainable variables of a layer or several, or of None."""
+    layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
+    layers = [layer for layer in layers if layer is not None]
+    for layer in layers:
+        if not getattr(layer, "built", True):
+            raise ValueError(
+                f"The local layer {layer.name!r} is not built, so its variables are not known. "
+                f"Build the model first: an Input layer, or model.build(shape)."
+            )
+    return [variable for layer in layers for variable in layer.trainable_weights]
 
 
 def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:

@@ -6,13 +6,13 @@ import re
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from heterogeneous.cgroup_hierarchies import Hierarchy, hierarchies_here
 from heterogeneous.processes import is_alive, send
 
 PERIOD_MICROSECONDS = 2_000
-"""A rank at its quota stands still until the period ends, in the midst of an exchange too. With
+"""A rank at its quota stands still until the period ends, during an exchange too. With
 10 ms an allreduce among four ranks took up to 27 ms, with 2 to 4 ms it takes about 5."""
 SHORTEST_QUOTA_MICROSECONDS = 1_000  # the kernel takes no less
 LONGEST_PERIOD_MICROSECONDS = 1_000_000
@@ -43,70 +43,6 @@ def quota_settings(version: int, share: float, whole: float = 1) -> list[tuple[s
     return off + ([("cpu.cfs_quota_us", limit)] if share < whole else [])
 
 
-@dataclass(frozen=True)
-class Hierarchy:
-    """A mounted tree of control groups that can have the CPU controller.
-
-    Attributes:
-        version: 1 or 2.
-        top: The uppermost folder of it that is visible here.
-        own: The folder of this process.
-    """
-
-    version: int
-    top: Path
-    own: Path
-
-
-def find_hierarchies(mountinfo: str, membership: str) -> list[Hierarchy]:
-    """Reads the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`; pure.
-
-    The v1 hierarchy comes first: where it exists, it holds the CPU controller.
-    """
-    paths: dict[str, str] = {}  # of the process, by the type of the file system
-    for line in membership.splitlines():
-        _, controllers, path_text = line.split(":", 2)
-        if "cpu" in controllers.split(",") or not controllers:
-            paths["cgroup" if controllers else "cgroup2"] = path_text
-    found = []
-    for line in mountinfo.splitlines():
-        fields, _, rest = line.partition(" - ")
-        root, mount_point = fields.split()[3:5]
-        kind, _, options = (rest.split() + [""] * 3)[:3]
-        if kind not in paths or (kind == "cgroup" and "cpu" not in options.split(",")):
-            continue
-        top, path = Path(mount_point), Path(paths[kind])
-        # In a container the membership may lie outside of what is mounted.
-        own = top / path.relative_to(root) if path.is_relative_to(root) else top
-        found.append(Hierarchy(1 if kind == "cgroup" else 2, top, own))
-    return sorted(found, key=lambda hierarchy: hierarchy.version)
-
-
-def hierarchies_here() -> list[Hierarchy]:
-    """Those of this process."""
-    try:
-        mountinfo = Path("/proc/self/mountinfo").read_text()
-        return find_hierarchies(mountinfo, Path("/proc/self/cgroup").read_text())
-    except OSError:
-        return []
-
-
-def cores_allowed_here() -> float:
-    """The CPU quota that this process itself lives under, as in a container; inf without one."""
-    cores = float("inf")
-    for hierarchy in hierarchies_here():
-        for folder in _upwards(hierarchy):
-            with contextlib.suppress(OSError, ValueError):
-                if hierarchy.version == 2:
-                    quota, period = (folder / "cpu.max").read_text().split()
-                else:
-                    quota = (folder / "cpu.cfs_quota_us").read_text()
-                    period = (folder / "cpu.cfs_period_us").read_text()
-                if float(quota) > 0:  # "max" is a ValueError, and no limit
-                    cores = min(cores, float(quota) / float(period))
-    return cores
-
-
 class CgroupQuota:
     """Throttle by CPU quotas. Makes `hvd_dbs-PID/rank-I` below a folder where it may."""
 
@@ -130,7 +66,7 @@ class CgroupQuota:
         self._whole = whole
         if hierarchies is None:
             for hierarchy in hierarchies_here():
-                for folder in _upwards(hierarchy):
+                for folder in hierarchy.upwards():
                     remove_stale_groups(folder)
             hierarchies = hierarchies_here()  # ours may have been inside a stale one
         reasons = []
@@ -242,15 +178,8 @@ def _bases(hierarchy: Hierarchy) -> list[tuple[Path, bool]]:
     # In v2 a group with processes of its own cannot hand the controller to its children (the root
     # can). Under systemd the slice above ours has none. In a container there is only our own, so
     # last of all its processes are moved into a child for as long as the job runs.
-    tried = [(folder, False) for folder in _upwards(hierarchy)]
+    tried = [(folder, False) for folder in hierarchy.upwards()]
     return [*tried, (hierarchy.own, True)]
-
-
-def _upwards(hierarchy: Hierarchy) -> list[Path]:
-    folders = [hierarchy.own]
-    while folders[-1] != hierarchy.top and folders[-1] != folders[-1].parent:
-        folders.append(folders[-1].parent)
-    return folders
 
 
 def _write(path: Path, text: str) -> None:

@@ -144,12 +144,7 @@ def find_num_ranks(command: Sequence[str]) -> int | None:
     return None
 
 
-def parse_request(arguments: Sequence[str]) -> Request:
-    """Parses the command line; prints one line and exits with 2 where it is wrong."""
-    arguments = list(arguments)
-    split = arguments.index("--") if "--" in arguments else len(arguments)
-    options, command = arguments[:split], arguments[split + 1 :]
-
+def _make_parser() -> _Parser:
     parser = _Parser(
         prog=PROGRAM,
         usage=f"{PROGRAM} --speeds S0,S1,... [options] -- COMMAND ...",
@@ -178,14 +173,27 @@ def parse_request(arguments: Sequence[str]) -> Request:
         default="auto",
         help="CPU quota by cgroup, or stopping and continuing by signals; auto: cgroup if writable",
     )
-    # "--speeds -1,1" must reach our own check, argparse takes "-1,1" for an option.
+    return parser
+
+
+def _joined(options: Sequence[str]) -> list[str]:
+    """Options and values in one word: argparse takes "-1,1" of "--speeds -1,1" for an option."""
     joined: list[str] = []
     for word in options:
         if joined and joined[-1] in OPTIONS_WITH_VALUE:
             joined[-1] += f"={word}"
         else:
             joined.append(word)
-    given = parser.parse_args(joined)
+    return joined
+
+
+def parse_request(arguments: Sequence[str]) -> Request:
+    """Parses the command line; prints one line and exits with 2 where it is wrong."""
+    arguments = list(arguments)
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    options, command = arguments[:split], arguments[split + 1 :]
+    parser = _make_parser()
+    given = parser.parse_args(_joined(options))
 
     if given.speeds is None:
         parser.error("--speeds is missing; give one speed per rank, for example --speeds 1,1,0.5")

@@ -1,6 +1,5 @@
 """The running job: start, find and throttle its ranks, disturb them, and leave nothing behind."""
 
-import contextlib
 import math
 import os
 import shutil
@@ -9,11 +8,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from heterogeneous.cgroup_quota import cores_allowed_here
+from heterogeneous.cgroup_hierarchies import cores_allowed_here
+from heterogeneous.guard import Guard
 from heterogeneous.planning import Placement, place
 from heterogeneous.processes import (
     RANK_VARIABLES,
@@ -183,7 +183,7 @@ class Job:
 
     def run(self) -> int:
         """Runs the job to its end; returns its exit status as a shell gives it."""
-        guard = _Guard(self._clean_up)
+        guard = Guard(self._clean_up)
         launcher: subprocess.Popen[bytes] | None = None
         try:
             self._ranks.limit(self._throttle)
@@ -251,46 +251,6 @@ class Job:
 
     def _alive(self) -> set[int]:
         return {process.pid for process in self._table.scan()} | self._throttle.members()
-
-
-class _Guard:
-    """A process that cleans up when this one is killed without a chance to do so.
-
-    It waits for the end of a pipe whose other end only this process holds.
-    """
-
-    def __init__(self, clean_up: Callable[[int | None], None]) -> None:
-        reader, self._writer = os.pipe()
-        self._pid = os.fork()
-        if self._pid:
-            os.close(reader)
-            return
-        status = 1
-        try:
-            os.close(self._writer)
-            os.setsid()
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
-            with open(reader, encoding="ascii") as pipe:
-                words = pipe.read().split()
-            if words[-1:] != ["done"]:
-                clean_up(int(words[0]) if words else None)
-            status = 0
-        finally:
-            os._exit(status)
-
-    def tell_launcher(self, pid: int) -> None:
-        self._write(f"{pid}\n")
-
-    def dismiss(self) -> None:
-        self._write("done\n")
-        os.close(self._writer)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # somebody killed the guard; the job goes on
-            os.write(self._writer, text.encode())
 
 
 def read_steps(path: Path) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 from heterogeneous.cgroup_quota import CgroupQuota
 
 from hosts.description import Host, Link, cpu_shares
+from hosts.host_files import write_host_files
 
 _FOLDER = Path(__file__).resolve().parent
 _REPOSITORY = _FOLDER.parents[1]
@@ -68,7 +69,7 @@ class Cluster:
             ["bash", "-c", _SWEEP, "sweep", str(self._folder), *map(str, groups)]
         )
         try:
-            self._write_files(ssh_options)
+            write_host_files(self._folder, self.addresses, ssh_options)
             self._switch = self._hold(["unshare", "--net", "--fork", "--kill-child", "cat"])
             self._in_switch("ip link add br0 type bridge forward_delay 0 stp_state 0")
             self._in_switch("ip link set br0 up")
@@ -200,32 +201,6 @@ class Cluster:
         for number, share in enumerate(cpu_shares(hosts, num_cores)):
             quota.set_share(number, share)
         return quota
-
-    def _write_files(self, ssh_options: Sequence[str]) -> None:
-        """What all hosts have in /etc, and their keys."""
-        folder = self._folder
-        (folder / "ssh").mkdir()
-        for key in ("ssh/id_ed25519", "host_key"):
-            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
-            subprocess.run(words, check=True, timeout=30)
-        public = (folder / "ssh/id_ed25519.pub").read_text()
-        (folder / "ssh/authorized_keys").write_text(public)
-        (folder / "ssh/known_hosts").write_text(f"* {(folder / 'host_key.pub').read_text()}")
-        (folder / "ssh/config").write_text("".join(f"{line}\n" for line in ssh_options))
-        names = [f"{address} {name}" for name, address in self.addresses.items()]
-        (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
-        (folder / "resolv.conf").write_text("")
-        (folder / "passwd").write_text(
-            "root:x:0:0:root:/run/home:/bin/bash\n"
-            "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
-            "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-        )
-        (folder / "shadow").write_text("root:*:19000:0:99999:7:::\n")
-        (folder / "sshd_config").write_text(
-            "HostKey /run/host_key\nPidFile none\nUsePAM no\nStrictModes no\nMaxStartups 200\n"
-            "PermitRootLogin prohibit-password\nAuthorizedKeysFile /run/home/.ssh/authorized_keys\n"
-            "PrintMotd no\nPrintLastLog no\nUseDNS no\n"
-        )
 
     def _begin(self, name: str) -> None:
         host, port = self.hosts[name], self._ports[name]

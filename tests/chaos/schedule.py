@@ -40,7 +40,7 @@ NETWORK_KINDS = (CUT_FOR_5_S, CUT, POWER_OFF, COME_BACK, SLOW_LINK)
 UNTIL_NAMED = "stop until named"
 """Until the watchdog has said which rank is stopped; no part of random schedules."""
 
-FREEZE = "stop for ever"
+FREEZE = "stop without end"
 """The watchdog has to end it (`Pace.abort_seconds`); no part of random schedules."""
 
 SLOW_KINDS = ("stop for 5 s", "slow to a tenth", UNTIL_NAMED, FREEZE)

@@ -101,7 +101,7 @@ def training(mode: str = "auto", strategy: str = "adaptive") -> Iterator[hvd.Bal
         native.forget_agreement()
 
 
-def check_news_of_a_rank_reach_all_with_its_gradients():
+def check_a_change_signal_reaches_all_ranks_with_the_gradients():
     for mode in ("1", "0") if native.loaded() else ("0",):
         for dtype in (tf.float32, tf.float64, tf.float16, tf.bfloat16):
             with training(mode) as balancer:
@@ -122,7 +122,7 @@ def check_news_of_a_rank_reach_all_with_its_gradients():
             assert heard == [False, False, True, True, False, False], (mode, dtype)
 
 
-def check_news_need_no_bucket_of_their_own():
+def check_a_change_signal_needs_no_bucket_of_its_own():
     """What has none to travel with stays: a sum more in each step is not worth it.
 
     Nor is anything told where nobody heeds it.

@@ -278,7 +278,7 @@ def check_metrics_of_no_samples_count_the_same_for_every_rank():
 
 
 def check_validation_on_data_that_are_for_something_else_is_an_error():
-    """Once, with data to train on, all ranks waited for ever for the next epoch to open."""
+    """Once, with data to train on, all ranks deadlocked: no next epoch opened."""
     balancer = hvd.Balancer(B, "even")
     net = model()
     compile_model(net, sgd(balancer))

@@ -52,26 +52,42 @@ def check_a_loop_of_ones_own_equals_one_process():
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 
 
-def _training(net, balancer):
+def _train_step(net, optimizer, x, y):
     """A step of a loop, without a graph."""
-    optimizer, loss = sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with tf.GradientTape() as tape:
+        value = loss(y, net(x, training=True)) + sum(net.losses)
+    variables = net.trainable_variables
+    optimizer.apply(tape.gradient(value, [v.value for v in variables]), variables)
 
-    def train_step(x, y):
-        with tf.GradientTape() as tape:
-            value = loss(y, net(x, training=True)) + sum(net.losses)
-        variables = net.trainable_variables
-        optimizer.apply(tape.gradient(value, [v.value for v in variables]), variables)
 
-    return train_step, optimizer
+def check_all_ranks_train_the_same_epochs_or_get_the_same_error():
+    arrays, net = images(70), model()
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
+    optimizer, dataset = sgd(balancer), balancer.dataset(arrays, shuffle_seed=SEED)
+    for numbers, error, match in (
+        ((3 + hvd.rank(),), ValueError, "num_epochs differs between ranks"),
+        ((3, hvd.rank()), ValueError, "initial_epoch differs between ranks"),
+        ((2.5,), TypeError, "num_epochs=2.5 is a float"),
+        ((3, "0"), TypeError, "initial_epoch='0' is a str"),
+        ((3, -1), ValueError, "initial_epoch=-1 is negative"),
+    ):
+        with pytest.raises(error, match=match):
+            balancer.epochs(dataset, *numbers)
+    for epoch in balancer.epochs(dataset, 3):
+        for batch in epoch:
+            _train_step(net, optimizer, *batch)
+    expected, _ = one_process_run(model(), arrays, B)
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 
 
 def check_a_loop_left_by_break_or_an_exception_goes_on_where_it_was():
     arrays, net = images(70), model()
     balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
-    train_step, optimizer = _training(net, balancer)
+    optimizer = sgd(balancer)
     for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 3):
         for step, batch in enumerate(epoch):
-            train_step(*batch)
+            _train_step(net, optimizer, *batch)
             if (epoch.number, step) == (1, 2):
                 break
         if epoch.number == 1:
@@ -83,22 +99,22 @@ def check_a_loop_left_by_break_or_an_exception_goes_on_where_it_was():
             for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 1):
                 for _batch in epoch:
                     raise KeyError("of the loop")
-    scratch, _ = _training(model(), balancer)
+    scratch, scratch_optimizer = model(), sgd(balancer)
     for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 2):
         for batch in epoch:
-            scratch(*batch)
+            _train_step(scratch, scratch_optimizer, *batch)
             break
     again = hvd.Balancer(B, scripted(some_plans(B)), every=2)
     dataset = again.dataset(arrays, shuffle_seed=SEED)
     again.load_state_dict(state)
-    further, other = _training(net, again)
+    other = sgd(again)
     other.build(net.trainable_variables)
     other.load_own_variables({f"{i}": v.value for i, v in enumerate(optimizer.variables)})
     numbers = []
     for epoch in again.epochs(dataset, 3):
         numbers.append(epoch.number)
         for batch in epoch:
-            further(*batch)
+            _train_step(net, other, *batch)
     assert numbers == [1, 2]
     expected, _ = one_process_run(model(), arrays, B)
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
@@ -141,16 +157,9 @@ def check_a_loop_may_apply_its_optimizer_now_and_then():
     arrays = images(70)
     balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)
     net, plain = model(), model()
-    optimizer, loss = sgd(balancer), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = sgd(balancer)
     compile_model(plain, keras.optimizers.SGD(0.05, momentum=0.9))
     dataset, batches = balancer.dataset(arrays, shuffle_seed=SEED), OneProcess(arrays, B)
-
-    def train_step(net, optimizer, x, y):
-        with tf.GradientTape() as tape:
-            value = loss(y, net(x, training=True))
-        variables = net.trainable_variables
-        optimizer.apply(tape.gradient(value, [v.value for v in variables]), variables)
-
     with pytest.raises(RuntimeError, match="begin_training"):
         balancer.loop.begin_epoch(0)
     balancer.loop.begin_training()
@@ -158,14 +167,14 @@ def check_a_loop_may_apply_its_optimizer_now_and_then():
         balancer.loop.begin_epoch(batches.epoch)
         for step, (x, y) in enumerate(dataset):
             if step % 3 != 0:  # The last step has fewer samples, and is applied.
-                train_step(net, optimizer, x, y)
-                train_step(plain, plain.optimizer, *batches[step])
+                _train_step(net, optimizer, x, y)
+                _train_step(plain, plain.optimizer, *batches[step])
             balancer.loop.end_steps(step + 1)
         balancer.loop.end_epoch()
     np.testing.assert_allclose(flat(net), flat(plain), atol=1e-5)
     balancer.loop.begin_epoch(2)
     for x, y in dataset.take(1):
-        train_step(net, optimizer, x, y)
+        _train_step(net, optimizer, x, y)
     with pytest.raises(RuntimeError, match=r"Call balancer\.loop\.end_steps\(step\) behind each"):
         balancer.loop.end_epoch()
     balancer.loop.end_training()

@@ -267,7 +267,7 @@ def check_local_variables_are_not_broadcast():
 
 
 def check_ranks_that_have_built_other_models_before():
-    """Once they waited for each other for ever: Keras counts layers, and names held the counts."""
+    """Once they deadlocked: Keras counts layers, and names held the counts."""
     for _ in range(hvd.rank()):
         keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2), keras.layers.Dropout(0)])
         keras.optimizers.SGD(RATE)

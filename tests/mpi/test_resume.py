@@ -31,7 +31,7 @@ def test_training_goes_on_on_other_ranks_as_if_nothing_had_been(tmp_path):
         assert REASONS[fault] in job.output, job.output[-6000:]
         if fault == "exception":
             assert ") has failed: ArithmeticError: a fault on purpose\n" in job.output
-            # Nobody else blames itself.
+            # No other rank reports itself.
             assert job.output.count("Traceback (most recent call last)") == 1, job.output[-6000:]
     weights, expected = resume_job.main(tmp_path, "none")
 

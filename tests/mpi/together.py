@@ -36,7 +36,7 @@ def shared_folder():
 
 
 def global_batch(balancer, step, ids):
-    """The ids of all ranks in a step, in order, without those that only fill in."""
+    """The ids of all ranks in a step, in order, without padding samples."""
     count = balancer.loop.samples_in_step(step)
     row = np.full(2 * balancer.global_batch_size, -1)
     row[:count] = ids.numpy()[:count]

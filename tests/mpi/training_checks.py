@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.balancer import session_of
 from hvd_dbs.sampling import EpochOrder, step_batch_sizes
 from tests.mpi.problems import (
     SEED,
@@ -218,7 +219,7 @@ def check_all_ranks_know_when_the_next_decision_is_due():
     compile_model(net, sgd(balancer))
     for _ in range(2):
         fit(net, balancer, dataset, epochs=1)
-        due = balancer._controller.steps_to_next
+        due = session_of(balancer).controller.steps_to_next
         assert len(set(hvd_collective().allgather(np.array([due]))[:, 0])) == 1
 
 

@@ -64,7 +64,7 @@ def check_other_versions_on_other_ranks_are_refused():
 
 
 def check_what_ranks_would_wait_for_is_alike():
-    """Once, ranks that train for different numbers of epochs waited for each other for ever."""
+    """Once, ranks that train for different numbers of epochs deadlocked."""
     balancer = hvd.Balancer(B, "even")
     dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
     shared = balancer.dataset(images(2 * B), training=False)

@@ -8,11 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from heterogeneous.cgroup_quota import (
-    find_hierarchies,
-    quota_settings,
-    remove_stale_groups,
-)
+from heterogeneous.cgroup_hierarchies import find_hierarchies
+from heterogeneous.cgroup_quota import quota_settings, remove_stale_groups
 from heterogeneous.planning import place
 from heterogeneous.processes import JobProcess
 from heterogeneous.request import find_num_ranks, parse_request

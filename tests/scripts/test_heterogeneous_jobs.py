@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from heterogeneous.cgroup_quota import (
-    CgroupQuota,
-    hierarchies_here,
-)
+from heterogeneous.cgroup_hierarchies import hierarchies_here
+from heterogeneous.cgroup_quota import CgroupQuota
 from heterogeneous.processes import TOKEN_VARIABLE, ProcessTable
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "heterogeneous.sh"

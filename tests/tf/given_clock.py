@@ -13,8 +13,7 @@ class GivenClock:
     Attributes:
         busy_seconds: Of the steps that nobody has seen yet.
         num_samples: Of each of them, or one number for all.
-        excluded_seconds: What is no work of a step, as it was told.
-        has_news: What this rank tells the others.
+        has_changed: What this rank tells the others.
         heard: What some rank has told.
         is_heard: Whether what this rank tells goes anywhere.
         first_part: Of each step, after which its first bucket is ready.
@@ -23,8 +22,7 @@ class GivenClock:
     def __init__(self, busy_seconds=(), num_samples=4.0):
         self.busy_seconds = busy_seconds
         self.num_samples = num_samples
-        self.excluded_seconds = []
-        self.has_news = self.heard = False
+        self.has_changed = self.heard = False
         self.is_heard = True
         self.first_part = 0.5
 
@@ -35,10 +33,10 @@ class GivenClock:
         pass
 
     def exclude(self, seconds):
-        self.excluded_seconds.append(seconds)
+        pass
 
-    def tell(self, has_news):
-        self.has_news = has_news
+    def tell(self, has_changed):
+        self.has_changed = has_changed
 
     def take_heard(self):
         heard, self.heard = self.heard, False

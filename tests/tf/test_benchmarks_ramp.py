@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.ramp import AFTER, BEFORE, Setting, compared, figures, table
+from benchmarks.ramp.figures import AFTER, BEFORE, compared, figures
+from benchmarks.ramp.report import table
+from benchmarks.ramp.training import Setting
 
 
 def run(after, accuracy=0.9):

@@ -61,7 +61,7 @@ def test_training_waits_for_its_epochs_and_reads_their_plans():
     reader = Reader(one)
     assert reader.waits()
     one.open_epoch(0, (3, 1), settled=3)
-    assert reader.take(3) == [[3], [7], [8]]  # In the last step rank 1 only fills in.
+    assert reader.take(3) == [[3], [7], [8]]  # In the last step rank 1 has padding samples.
     assert reader.ends()
     early = Reader(one)  # Keras may ask for the next epoch before this one is over.
     assert early.waits()
@@ -156,7 +156,7 @@ def test_an_epoch_taken_up_in_its_midst_is_shorter_and_the_next_is_whole():
     one.open_epoch(4, (3, 1), settled=9)
     assert len(dataset) == 3  # Of a whole epoch: what Keras is to know.
     assert one.num_steps_in(4) == 2
-    assert [batch.numpy().tolist() for batch in dataset] == [[7], [8]]  # The last only fills in.
+    assert [batch.numpy().tolist() for batch in dataset] == [[7], [8]]  # The last one is padding.
     assert one.cursor_after(4, 1) == Cursor(4, ((0, 8),))
     assert one.cursor_after(4, 2) == Cursor(5)
     one.open_epoch(5, (3, 1), settled=9)
@@ -215,6 +215,6 @@ def test_a_repeated_data_set_goes_on_with_the_whole_next_epoch():
     one.begin_training((3, 1))
     one.open_epoch(0, (3, 1), settled=9)
     batches = iter(dataset)
-    assert next(batches).numpy().tolist() == [8]  # Only fills in.
+    assert next(batches).numpy().tolist() == [8]  # Padding.
     one.open_epoch(1, (3, 1), settled=9)
     assert [next(batches).numpy().tolist() for _ in range(3)] == [[3], [7], [8]]

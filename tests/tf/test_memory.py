@@ -55,7 +55,7 @@ class Job:
     def run_steps(self):
         """What the optimizer does in the graph, but for the reduction."""
         for _ in tf.range(IN_CALL):
-            num_samples, work, _ = self.loop.step_work()
+            num_samples, work, _ = self.loop.samples.work()
             ready = self.loop.clock.ready([num_samples])
             self.loop.clock.back(ready, [num_samples], work)
 

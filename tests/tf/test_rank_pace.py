@@ -1,4 +1,4 @@
-"""When a rank's pace is news, and what the next round hears of it then."""
+"""When a rank signals a change of pace, and what the next round uses then."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def pace():
     return one
 
 
-def has_news(pace, steps, num_samples=4.0, steps_at_once=1):
+def has_changed(pace, steps, num_samples=4.0, steps_at_once=1):
     """Whether a rank tells the others so when it has looked behind each of some steps."""
     for first in range(0, len(steps), steps_at_once):
         pace.clock.busy_seconds = [*pace.clock.busy_seconds, *steps[first : first + steps_at_once]]
         pace.clock.num_samples = num_samples
         pace.look(steps_at_once)
-    return pace.clock.has_news
+    return pace.clock.has_changed
 
 
 @pytest.mark.parametrize(
-    ("steps", "is_news"),
+    ("steps", "is_change"),
     [
         ([1.0, 1.05, 1.05], False),
         ([1.0, 1.3, 1.3], True),
@@ -44,15 +44,15 @@ def has_news(pace, steps, num_samples=4.0, steps_at_once=1):
     ],
 )
 @pytest.mark.parametrize("steps_at_once", [1, 2, 5])
-def test_news_is_what_noise_does_not_explain(pace, steps, is_news, steps_at_once):
-    assert has_news(pace, steps, steps_at_once=steps_at_once) == is_news
+def test_a_change_is_what_noise_does_not_explain(pace, steps, is_change, steps_at_once):
+    assert has_changed(pace, steps, steps_at_once=steps_at_once) == is_change
 
 
 def test_the_next_round_hears_of_the_new_pace_alone(pace):
-    assert has_news(pace, [1.0] * 6 + [3.5, 3.4])
+    assert has_changed(pace, [1.0] * 6 + [3.5, 3.4])
     pace.clock.busy_seconds = [3.3]
     steps = pace.take()
-    assert not pace.clock.has_news
+    assert not pace.clock.has_changed
     measured = pace.measure(steps, 4)
     assert measured[:2] == (pytest.approx(3.4), 3)
     assert measured[2:] == (pytest.approx(3.3), pytest.approx(3.4), pytest.approx(1.7))
@@ -61,46 +61,46 @@ def test_the_next_round_hears_of_the_new_pace_alone(pace):
     assert not np.isnan(steps.whole_seconds).any()
 
 
-def test_without_news_all_steps_of_the_round_count_but_pauses(pace):
-    assert not has_news(pace, [1.0, 9.0, 1.0, 1.06])
+def test_without_a_change_all_steps_of_the_round_count_but_pauses(pace):
+    assert not has_changed(pace, [1.0, 9.0, 1.0, 1.06])
     assert pace.measure(pace.take(), 4)[:3] == (pytest.approx(1.02), 3, 1.0)
 
 
-def test_news_are_told_until_the_next_round(pace):
+def test_a_change_is_signalled_until_the_next_round(pace):
     """Who has no samples in a last, partial step is not heard in it."""
-    assert has_news(pace, [2.0, 2.0])
-    assert has_news(pace, [2.0, 2.0, 2.3])
+    assert has_changed(pace, [2.0, 2.0])
+    assert has_changed(pace, [2.0, 2.0, 2.3])
     assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(2.06), 5)
-    assert has_news(pace, [4.0, 4.0])
+    assert has_changed(pace, [4.0, 4.0])
     pace.restart()
-    assert not pace.clock.has_news
+    assert not pace.clock.has_changed
     assert pace.measure(pace.take(), 4)[1] == 0
 
 
 def test_who_is_not_heard_does_not_look(pace):
     pace.clock.is_heard = False
-    assert not has_news(pace, [1.0, 2.0, 2.0])
+    assert not has_changed(pace, [1.0, 2.0, 2.0])
     assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(5 / 3), 3)
 
 
 @pytest.mark.parametrize(
-    ("num_samples", "seconds", "is_news"), [(8.0, 1.9, False), (8.0, 4.5, True), (2.0, 0.2, True)]
+    ("num_samples", "seconds", "is_change"), [(8.0, 1.9, False), (8.0, 4.5, True), (2.0, 0.2, True)]
 )
-def test_another_batch_size_alone_is_not_news(pace, num_samples, seconds, is_news):
-    assert has_news(pace, [seconds] * 3, num_samples) == is_news
+def test_another_batch_size_alone_is_no_change(pace, num_samples, seconds, is_change):
+    assert has_changed(pace, [seconds] * 3, num_samples) == is_change
 
 
-def test_noisy_ranks_have_less_news(pace):
+def test_noisy_ranks_signal_fewer_changes(pace):
     pace.clock.busy_seconds = [0.7, 1.3, 0.8, 1.2, 1.0]
     pace.measure(pace.take(), 4)
-    assert not has_news(pace, [1.3, 1.3, 1.4])
+    assert not has_changed(pace, [1.3, 1.3, 1.4])
 
 
 @pytest.mark.parametrize("broken", [[0.0] * 4, [np.nan] * 4, [-1.0] * 4, []])
-def test_a_broken_clock_does_not_change_what_is_usual(pace, broken):
+def test_a_broken_clock_does_not_change_what_is_expected(pace, broken):
     pace.clock.busy_seconds = broken
     pace.measure(pace.take(), 4)
-    assert has_news(pace, [1.0, 1.3, 1.3])
+    assert has_changed(pace, [1.0, 1.3, 1.3])
 
 
 def test_cut_by_cost_a_step_counts_for_what_it_would_have_taken_at_the_batch_size(pace):
@@ -110,19 +110,19 @@ def test_cut_by_cost_a_step_counts_for_what_it_would_have_taken_at_the_batch_siz
     pace.clock.busy_seconds = [*(1.5 * (work[:4] / 4) ** 0.9), 7.0, 7.0]
     pace.clock.num_samples = work
     assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(1.5), 4)
-    assert not has_news(pace, [3.0, 3.1, 2.9], np.array([8.0, 8.4, 7.6]), steps_at_once=3)
+    assert not has_changed(pace, [3.0, 3.1, 2.9], np.array([8.0, 8.4, 7.6]), steps_at_once=3)
     assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(3.0 * 0.5**0.9, rel=0.02), 3)
-    assert has_news(pace, [6.0, 6.1, 6.2], np.array([3.8, 4.2, 4.0]), steps_at_once=3)
+    assert has_changed(pace, [6.0, 6.1, 6.2], np.array([3.8, 4.2, 4.0]), steps_at_once=3)
 
 
 def test_cut_by_cost_the_new_pace_counts_whatever_the_work(pace):
     """Steps of before are nearer to the batch size, and say nothing any more."""
     pace.is_cut_by_cost = True
-    assert has_news(pace, [1.0, 1.0, 3.0, 3.0], np.array([4.0, 4.0, 5.4, 5.4]), steps_at_once=4)
+    assert has_changed(pace, [1.0, 1.0, 3.0, 3.0], np.array([4.0, 4.0, 5.4, 5.4]), steps_at_once=4)
     assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(3.0 * (4 / 5.4) ** 0.9), 2)
 
 
-def test_a_simulated_job_looks_for_news_as_a_rank_does():
+def test_a_simulated_job_compares_steps_as_a_rank_does():
     """The same steps, told to a rank's `RankPace` and to the simulator's `Watch`."""
     rng = np.random.default_rng(0)
     scenario = Scenario(name="one", global_batch_size=4, ranks=(AffineRanks(per_sample_ms=1.0),))
@@ -132,9 +132,9 @@ def test_a_simulated_job_looks_for_news_as_a_rank_does():
         steps = rng.normal(1.0, 0.03, 7) * np.where(np.arange(7) >= rng.integers(1, 9), factor, 1.0)
         whole = np.array([scenario.is_measured(start + index) for index in range(7)])
         steps = np.where(whole, steps, np.nan)
-        told = has_news(pace, steps[:6].tolist(), steps_at_once=6)
+        told = has_changed(pace, steps[:6].tolist(), steps_at_once=6)
         watch.look([_played(start, steps[:6])])
-        assert watch.has_news == told
+        assert watch.has_changed == told
         pace.clock.busy_seconds = [*pace.clock.busy_seconds, *steps[6:].tolist()]
         seconds, num_steps, least, *_ = pace.measure(pace.take(), 4)
         plain = Measurement.of([4], [np.nan], num_steps=[0])
@@ -145,7 +145,7 @@ def test_a_simulated_job_looks_for_news_as_a_rank_does():
             assert shown.least_seconds == pytest.approx([least])
         else:  # Then the cluster's own measurement stands.
             assert np.isnan(shown.busy_seconds[0])
-            watch._usual, pace._usual = (pace._usual, pace._usual)
+            watch._expected = pace._expected
         outcomes.add(told)
     assert outcomes == {True, False}
 

@@ -12,12 +12,12 @@ from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.comm.threaded_collective import ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.job import overhead as own_time
+from hvd_dbs.job import overhead
 from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import DecisionRound, Heard, Report
 from hvd_dbs.job.decision_rounds import DecisionRounds
 from hvd_dbs.job.loop import TrainingLoop
-from hvd_dbs.job.rank_pace import Pace, RankPace
+from hvd_dbs.job.rank_pace import Pace
 from hvd_dbs.sampling import SampleCosts
 from tests.tf.given_clock import GivenClock
 
@@ -40,8 +40,8 @@ def loop():
 
 def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(monkeypatch):
     times, excluded = iter([10.0, 10.5, 20.0, 20.25]), []
-    monkeypatch.setattr(own_time.time, "perf_counter", lambda: next(times))
-    one = own_time.OwnTime(excluded.append)
+    monkeypatch.setattr(overhead.time, "perf_counter", lambda: next(times))
+    one = overhead.Overhead(excluded.append)
     for _ in range(2):
         with one.counted():
             pass
@@ -52,10 +52,10 @@ def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(monkeypatch):
 
 
 def test_the_clock_hears_of_what_goes_on_between_steps(loop):
-    loop._rounds.pace = RankPace(GivenClock([1.0, 1.0]))
+    excluded = []
+    loop._rounds.overhead = overhead.Overhead(excluded.append)
     loop.end_steps(1)
     loop.end_steps(2)
-    excluded = loop._rounds.pace.clock.excluded_seconds
     assert len(excluded) == 2 and all(0 < seconds < 60 for seconds in excluded)
 
 
@@ -69,8 +69,8 @@ def test_steps_that_are_over_are_counted_from_1(loop):
 
 def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
     for cores, seconds in ((1, 0.5), (4, 0.125), (0.25, 2.0)):
-        monkeypatch.setattr(own_time, "num_usable_cores", lambda cores=cores: cores)
-        one = own_time.OwnTime(lambda _: None)
+        monkeypatch.setattr(overhead, "num_usable_cores", lambda cores=cores: cores)
+        one = overhead.Overhead(lambda _: None)
         one.count_beside(0.5)
         one.begin_round()
         assert one.round_seconds == seconds
@@ -85,7 +85,7 @@ def test_where_samples_differ_in_cost_the_clock_counts_it():
     one.begin_training(steps_in_call=4)
     one.begin_epoch(0)
     for step in range(4):
-        num_samples, work, _ = one.step_work()
+        num_samples, work, _ = one.samples.work()
         one.clock.back(one.clock.ready([num_samples]), [num_samples], work)
         assert int(num_samples) == one.samples_in_step(step) == 4
     expected = given.reshape(10, 4).sum(axis=1)[:4] / given.mean()
@@ -105,7 +105,9 @@ def test_the_first_steps_of_a_batch_size_are_left_out(loop):
 def test_rounds_leave_out_the_first_and_the_partial_step(loop, monkeypatch):
     rounds = []
     monkeypatch.setattr(
-        loop._rounds, "_start", lambda batch_size, is_news: rounds.append(loop.position.steps_done)
+        loop._rounds,
+        "_start",
+        lambda batch_size, is_change: rounds.append(loop.position.steps_done),
     )
     for step in range(1, 4):
         loop.end_steps(step)
@@ -131,7 +133,7 @@ def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
 
 
 @pytest.mark.parametrize(("steps_to_next", "first"), [(24, 4), (40, 6)])
-def test_ranks_look_for_news_behind_the_first_part_of_a_round(monkeypatch, steps_to_next, first):
+def test_ranks_compare_steps_after_the_first_part_of_a_round(monkeypatch, steps_to_next, first):
     controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
     one = TrainingLoop(AloneCollective(), controller)
     one.position.read_from(IndexStage(400, seed=None, rank=0, batch_sizes=(4,)))
@@ -143,14 +145,14 @@ def test_ranks_look_for_news_behind_the_first_part_of_a_round(monkeypatch, steps
     monkeypatch.setattr(
         one._rounds,
         "_start",
-        lambda batch_size, is_news: rounds.append((one.position.steps_done, is_news)),
+        lambda batch_size, is_change: rounds.append((one.position.steps_done, is_change)),
     )
     for step in range(1, 13):  # The first step of the epoch is not measured.
         if step == 12:
             one.clock.hear(tf.constant(0.25))
         one.end_steps(step)
     assert looked == list(range(first, 12))
-    assert rounds == [(12, True)]  # As soon as some rank has news.
+    assert rounds == [(12, True)]  # As soon as some rank signals a change.
     one.end_training()
 
 
@@ -189,7 +191,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
             pass
         return Pace(1.0, 1, 1.0, 1.0, 0.5)
 
-    monkeypatch.setattr(own_time, "num_usable_cores", lambda: 1)
+    monkeypatch.setattr(overhead, "num_usable_cores", lambda: 1)
     collective = Threaded()
     controller = Controller(strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1))
     rounds = DecisionRounds(collective, controller, GivenClock([1.0]))
@@ -198,10 +200,10 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
     rounds.end_steps(1, 1, 4)
     collective.start(lambda _: None).result()  # Nobody waits for the round in its own thread.
     rounds.end_steps(1, 0, 4)
-    rounds.pace.own_time.begin_round()
+    rounds.overhead.begin_round()
     rounds.end_training()
     collective.close()
-    assert rounds.pace.own_time.round_seconds >= 0.05
+    assert rounds.overhead.round_seconds >= 0.05
 
 
 def test_a_strategy_knows_what_a_round_costs(loop):

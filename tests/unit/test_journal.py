@@ -1,4 +1,4 @@
-"""The journal: what is written is read again, whatever else a file holds or a disk does."""
+"""The journal: what is written is read again, from damaged files and beside failing disks too."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class _Watch(keras.callbacks.Callback):
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Tells the model whether this rank only fills in."""
+        """Tells the model whether this rank has padding samples only."""
         self.model.is_idle.assign(self._loop.samples_in_step(batch) == 0)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm import collective as job
 from hvd_dbs.data.evaluation_stage import EvaluationStage
@@ -33,8 +33,8 @@ class _EndOfEpoch:
     """A true value of `model.stop_training` that means the epoch alone.
 
     Keras runs the same number of steps in every epoch of a `fit`; the first one has fewer where
-    training goes on in the midst of it. Who sets `stop_training` to end the training replaces
-    this value, and is heard.
+    training continues within it. Setting `stop_training` to end the training replaces this
+    value, and takes effect.
     """
 
 
@@ -54,7 +54,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         super().__init__()
         self.params: dict[str, Any] = {}  # Until a fit gives its own.
         self._balancer = require_balancer(balancer, "DynamicBatchSizeCallback")
-        self._loop = balancer.loop
+        self._session = session_of(balancer)
+        self._loop, self._position = balancer.loop, self._session.position
+        self._evaluation = self._session.evaluation
         self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []
         self._step_file = StepFile() if balancer.rank == 0 else None
         self._steps_seen = 0
@@ -72,38 +74,36 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""
         self._require_no_other()
-        error: Exception | None = None
-        try:
+        collective = self._balancer.collective
+        with agreement.raising_together(collective, (ValueError, RuntimeError)):
             self._check()
-        except (ValueError, RuntimeError) as caught:
-            error = caught
-        agreement.raise_together(self._balancer.collective, error)
-        agreement.require_equal(self._balancer.collective, self._arguments())
+        agreement.require_equal(collective, self._arguments())
         turn_off_xla(self.model)
         synchronize_batch_normalization(self.model)
-        self._statistics = BatchStatistics(self.model, self._balancer.collective)
+        self._statistics = BatchStatistics(self.model, collective)
         self._before_filling = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
-        fingerprint = model_fingerprint(self.model) if self._loop.profile.is_used else ""
+        fingerprint = model_fingerprint(self.model) if self._session.profile.is_used else ""
         self._loop.begin_training(self.model.steps_per_execution, fingerprint)
-        set_initial_epoch(self.model, self._balancer)
+        set_initial_epoch(self.model, self._position)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Opens the epoch for the data set, with the plan in force."""
         self._steps_seen = 0
-        clear_initial_epoch(self.model, self._balancer)
+        clear_initial_epoch(self.model, self._position)
         if not self._has_begun:
             self._has_begun = True
-            epochs = self._balancer.collective.allgather(np.array([epoch]))
+            collective = self._balancer.collective
+            epochs = collective.allgather(np.array([epoch]))
             require_same_epoch(epochs[:, 0].tolist())
         self._loop.begin_epoch(epoch)
-        self._num_steps = self._loop.position.num_steps_in_epoch
+        self._num_steps = self._position.num_steps_in_epoch
         if self._statistics is not None:
             self._statistics.begin_epoch()
             self._check_plan(self._statistics)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Remembers metrics and statistics before a step in which this rank only fills in.
+        """Remembers metrics and statistics before a step in which this rank has padding samples.
 
         Also tells the balancer that the data of the step are asked for now.
         """
@@ -129,21 +129,19 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._check_plan(self._statistics)
             if batch + 1 >= self._num_steps:  # Before a validation, and before anybody saves.
                 self._statistics.end_epoch(self._loop.samples_in_epoch)
-        if (
-            batch + 1 >= self._num_steps < self._loop.position.num_steps
-            and not self.model.stop_training
-        ):
+        is_short = self._num_steps < self._position.num_steps
+        if batch + 1 >= self._num_steps and is_short and not self.model.stop_training:
             self.model.stop_training = self._end_of_epoch
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Watches what the validation reads."""
         self._check_validation_data()
-        self._loop.evaluation.begin()
+        self._evaluation.begin()
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Keeps a validation out of the measured steps."""
-        self._loop.clock.restart()
-        evaluation = self._loop.evaluation
+        clock, evaluation = self._balancer.clock, self._evaluation
+        clock.restart()
         evaluation.end()
         if evaluation.stage is not None and not evaluation.is_summed:
             raise ValueError(
@@ -163,12 +161,13 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Lets go of the data set."""
         self.params.pop(_IN_FIT, None)
-        clear_initial_epoch(self.model, self._balancer)
+        clear_initial_epoch(self.model, self._position)
         self._loop.end_training()
 
     def _check_plan(self, statistics: BatchStatistics) -> None:
         if self._balancer.rank == 0:
-            statistics.check_plan(self._loop.agreed_plan.batch_sizes)
+            plan = self._loop.agreed_plan
+            statistics.check_plan(plan.batch_sizes)
 
     def _require_no_other(self) -> None:
         """One callback in a `fit` tells the balancer of its steps.
@@ -202,8 +201,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def _check_first_step(self) -> None:
         """Whether all ranks train the same model on the balancer's data is seen behind a step."""
-        self._loop.position.check_reading()
-        self._loop.position.check_values()
+        self._position.check_reading()
+        self._position.check_values()
         collective = self._balancer.collective
         error: Exception | None = None
         difference = difference_from_rank_0(collective, self.model.trainable_variables)
@@ -218,7 +217,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         agreement.raise_together(collective, error)
 
     def _check_validation_data(self) -> None:
-        """A validation on a training data set would wait for an epoch to open, for ever.
+        """A validation on a training data set would deadlock: no epoch opens for it.
 
         Not agreed on with the other ranks: they may validate on nothing.
         """
@@ -231,7 +230,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 "validation_data is a data set of balancer.dataset that is there to train on. "
                 "Make one for it: balancer.dataset(source, training=False)."
             )
-        if isinstance(stage, EvaluationStage) and not stage.announces_to(self._loop.evaluation):
+        if isinstance(stage, EvaluationStage) and not stage.announces_to(self._evaluation):
             raise ValueError(
                 "validation_data is a data set of another balancer than this one's, and nobody "
                 "would add up what the ranks find in their parts of it. Make it with the balancer "
@@ -265,7 +264,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             raise ValueError(
                 f"The data set that fit was given has {moves[-1]}(...) behind balancer.dataset, so "
                 f"batches would not have the samples that gradients are weighted by. "
-                f"balancer.dataset(source, shuffle_seed=7) shuffles; whatever else moves samples "
+                f"balancer.dataset(source, shuffle_seed=7) shuffles; what else moves samples "
                 f"or keeps batches belongs into the source. map and prefetch may follow."
             )
         if collective.size > 1:

@@ -66,15 +66,10 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
                 "ramps_down": repr(self._ramps_down),
             },
         )
-        error: Exception | None = None
-        try:
+        with agreement.raising_together(collective, ValueError):
             self._check()
-        except ValueError as caught:
-            error = caught
-        agreement.raise_together(collective, error)
-        self._balancer.dynamic_learning_rate.start(
-            self._rule, self._ramp_iterations, self._ramps_down
-        )
+        learning_rate = self._balancer.dynamic_learning_rate
+        learning_rate.start(self._rule, self._ramp_iterations, self._ramps_down)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the multiplier of the epoch's last step to the logs."""

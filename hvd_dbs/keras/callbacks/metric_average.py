@@ -8,9 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm import collective as job
+from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.keras.metric_sums import (
     MetricValues,
     metric_values,
@@ -79,16 +80,15 @@ class MetricAverageCallback(keras.callbacks.Callback):
         """Watches what the evaluation reads."""
         if self._is_in_epoch:  # Keras evaluates with the metrics of the training.
             self._training_values = metric_values(self.model)
-        if self._evaluating is not None:
-            self._evaluating.loop.evaluation.begin()
+        evaluation = self._evaluation
+        if evaluation is not None:
+            evaluation.begin()
 
     def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds up the metrics over all ranks behind the last step."""
-        if self._evaluating is None:
-            return
-        evaluation = self._evaluating.loop.evaluation
-        stage = evaluation.stage
-        if stage is None:
+        evaluation = self._evaluation
+        stage = None if evaluation is None else evaluation.stage
+        if evaluation is None or stage is None:
             return
         if evaluation.is_summed:
             raise ValueError(
@@ -103,20 +103,21 @@ class MetricAverageCallback(keras.callbacks.Callback):
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that the evaluation was one of the whole data set."""
-        if self._evaluating is None:
+        evaluation = self._evaluation
+        if evaluation is None:
             return
-        evaluation = self._evaluating.loop.evaluation
         evaluation.end()
-        if evaluation.stage is None:
+        stage = evaluation.stage
+        if stage is None:
             return
         if not evaluation.is_summed:
             raise ValueError(
                 f"The evaluation ended after {evaluation.steps_done} of the "
-                f"{evaluation.stage.num_steps} steps of its data set. Leave out steps and "
+                f"{stage.num_steps} steps of its data set. Leave out steps and "
                 f"validation_steps; to evaluate on a part of the samples, give that part to "
                 f"balancer.dataset."
             )
-        self._validation_samples = evaluation.stage.weight
+        self._validation_samples = stage.weight
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Replaces the logs by those of all ranks, in place."""
@@ -127,7 +128,10 @@ class MetricAverageCallback(keras.callbacks.Callback):
         texts = agreement.allgather_text(self._collective, json.dumps(sorted(numbers)))
         names = sorted(set.intersection(*(set(json.loads(text)) for text in texts)))
         balancer = balancer_of(self.model)
-        samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)
+        samples = 1.0
+        if balancer is not None:
+            loop = balancer.loop
+            samples = float(loop.samples_in_epoch)
         weights = [samples, self._validation_samples]
         row = np.array([*weights, *(float(numbers[name]) for name in names)])
         rows = self._collective.allgather(row)
@@ -148,13 +152,14 @@ class MetricAverageCallback(keras.callbacks.Callback):
         values = self._training_values or metric_values(self.model)
         self._training_values = None
         loop = balancer.loop
-        steps = loop.position.steps_done
-        # Only the last step may be one that this rank fills in.
+        steps = loop.steps_done
+        # Only the last step may be one of padding samples.
         num_batches = steps - int(loop.samples_in_step(steps - 1) == 0)
         return results_over_ranks(
             collective, self.model, values, own, loop.samples_in_epoch, num_batches
         )
 
     @property
-    def _evaluating(self) -> Balancer | None:
-        return self._balancer or balancer_of(self.model)
+    def _evaluation(self) -> Evaluation | None:
+        balancer = self._balancer or balancer_of(self.model)
+        return None if balancer is None else session_of(balancer).evaluation

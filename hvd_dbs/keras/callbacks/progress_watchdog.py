@@ -95,14 +95,10 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         given = {"warn_seconds": self._warn_seconds, "abort_seconds": self._abort_seconds}
         agreement.require_equal(collective, {name: repr(value) for name, value in given.items()})
         limits = self._limits(collective.size)
-        error: Exception | None = None
-        try:
+        with agreement.raising_together(collective, ValueError):
             warning = limits.check()
             if warning and collective.rank == 0:
                 _LOGGER.warning("%s", warning)
-        except ValueError as caught:
-            error = caught
-        agreement.raise_together(collective, error)
         self._activity = Activity()
         self._rank = collective.rank  # In an elastic job it changes before all threads end.
         keys = _keys()
@@ -114,8 +110,8 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
             processes = [contact.process for contact in contacts]
             detector = StallDetector(processes, limits, time.monotonic())
             try:
-                self._thread = HeartbeatServer(contacts, keys, detector, self._heartbeat)
-                endpoint = self._thread.endpoint.to_json()
+                self._thread = server = HeartbeatServer(contacts, keys, detector, self._heartbeat)
+                endpoint = server.endpoint.to_json()
             except OSError as os_error:
                 _LOGGER.warning("nobody watches over progress: %r", os_error)
         endpoint = agreement.allgather_text(collective, endpoint)[0]

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvd_dbs.balancer import Balancer, require_balancer
+from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm import collective as job
 from hvd_dbs.job.state_file import read_state, write_state
@@ -72,6 +72,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
         if every != "epoch" and (not isinstance(every, int) or every < 1):
             raise ValueError(f"every={every!r}: expected 'epoch' or a number of steps.")
         self._balancer = require_balancer(balancer, "TrainingStateCallback")
+        self._position = session_of(balancer).position
         self._folder = Path(folder)
         self._every = every
         self._restore = restore
@@ -88,14 +89,10 @@ class TrainingStateCallback(keras.callbacks.Callback):
         if not self._restore:
             return
         build_for_fit(self.model)
-        error: Exception | None = None
         text = ""
-        try:
+        with agreement.raising_together(collective, ValueError):
             if collective.rank == 0 and not self._has_newer():
                 text = self._read()
-        except ValueError as caught:
-            error = caught
-        agreement.raise_together(collective, error)
         text = agreement.allgather_text(collective, text)[0]
         if text:
             build_optimizer(self.model)  # Rank 0 has seen that the model has its variables.
@@ -113,7 +110,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
                 f"{path} cannot be taken up: {error} Give another folder, or remove what this one "
                 f"holds, to train from the start."
             ) from error
-        set_initial_epoch(self.model, self._balancer)
+        set_initial_epoch(self.model, self._position)
         if self._balancer.rank == 0:
             _LOGGER.info("training goes on from %s, in epoch %d", path, state.get("epoch", 0))
 
@@ -123,7 +120,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves where so many steps are over."""
-        position = self._balancer.loop.position
+        position = self._position
         if position.steps_done != min(batch + 1, position.num_steps_in_epoch):
             raise ValueError(
                 "TrainingStateCallback stands before DynamicBatchSizeCallback, so it would save "
@@ -141,7 +138,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
     def _has_newer(self) -> bool:
         """Whether this is an elastic job whose ranks have changed: its last commit is newer."""
         is_elastic = isinstance(self._balancer.collective, job.ElasticCollective)
-        return is_elastic and self._balancer.loop.position.start is not None
+        return is_elastic and self._position.start is not None
 
     def _save(self) -> None:
         """Saves on rank 0; all ranks tell what their time models know."""

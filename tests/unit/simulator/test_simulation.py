@@ -199,7 +199,7 @@ def test_one_decision_in_ten_costs_more():
     assert 0.05 < (extra > 0.01).mean() < 0.15
 
 
-def test_ranks_tell_each_other_news():
+def test_ranks_signal_changes_to_each_other():
     """In peace a decision falls each 20 steps or more; what comes in between need not wait."""
     case = scenario(
         ranks=(AffineRanks(count=4, fixed_ms=2, per_sample_ms=1.0),),

@@ -211,8 +211,8 @@ HVD_DBS_EXPORT void hvd_dbs_step_clock_begin_step(int64_t clock, int64_t step) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->BeginStep(step);
 }
 
-HVD_DBS_EXPORT void hvd_dbs_step_clock_tell(int64_t clock, bool has_news) {
-  if (const auto found = hvd_dbs::FindStepClock(clock)) found->Tell(has_news);
+HVD_DBS_EXPORT void hvd_dbs_step_clock_tell(int64_t clock, bool has_changed) {
+  if (const auto found = hvd_dbs::FindStepClock(clock)) found->Tell(has_changed);
 }
 
 HVD_DBS_EXPORT bool hvd_dbs_step_clock_waits_for_others(int64_t clock) {

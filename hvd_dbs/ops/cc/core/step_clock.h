@@ -1,6 +1,6 @@
 // When a rank had its data, when its own gradients were ready and when the reduced ones came back,
-// step by step, by bucket too; which step that is; and the news that ranks tell each other with the
-// gradients.
+// step by step, by bucket too; which step that is; and the change signal that ranks exchange with
+// their gradients.
 #ifndef HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 #define HVD_DBS_OPS_CC_CORE_STEP_CLOCK_H_
 
@@ -81,9 +81,9 @@ class StepClock {
   void BeginStep(int64_t step) { step_ = step; }
   int64_t step() const { return step_; }
 
-  // Whether this rank tells the others, from its next step on, that it has news.
-  void Tell(bool has_news) { has_news_ = has_news; }
-  bool has_news() const { return has_news_; }
+  // Whether this rank tells the others, from its next step on, that it has changed.
+  void Tell(bool has_changed) { has_changed_ = has_changed; }
+  bool has_changed() const { return has_changed_; }
   // Some rank has told so in the step under way.
   void Hear() { heard_ = true; }
   // Whether one has since the last call.
@@ -121,7 +121,7 @@ class StepClock {
   std::deque<Step> pending_;
   std::deque<StepTimes> known_;
   std::atomic<int64_t> step_ = -1;
-  std::atomic<bool> has_news_ = false;
+  std::atomic<bool> has_changed_ = false;
   std::atomic<bool> heard_ = false;
 };
 

@@ -93,7 +93,7 @@ class StepTellOp : public StepClockOp {
     Tensor* told;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &told));
     const auto clock = Clock();
-    told->scalar<float>()() = clock != nullptr && clock->has_news() ? 1 : 0;
+    told->scalar<float>()() = clock != nullptr && clock->has_changed() ? 1 : 0;
   }
 };
 

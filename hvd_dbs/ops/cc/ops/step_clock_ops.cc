@@ -60,7 +60,7 @@ REGISTER_OP("HvdDbsStepTell")
     .SetIsStateful()
     .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-What this rank tells the others in this step: 1 where it has news, else 0.
+What this rank tells the others in this step: 1 where it has changed, else 0.
 
 clock: Number of the step clock.
 )doc");
@@ -71,7 +71,7 @@ REGISTER_OP("HvdDbsStepHear")
     .SetIsStateful()
     .SetShapeFn(::tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Notes whether some rank has told news in this step.
+Notes whether some rank has signalled a change in this step.
 
 told: A mean of what all have told, a scalar.
 clock: Number of the step clock.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing import Bounds, Strategy
+from hvd_dbs.balancing import Bounds, Controller, Strategy, strategies
 from hvd_dbs.balancing.place import Place, values_by_rank
 
 BatchSizeBound = int | Sequence[int] | NDArray[np.integer[Any]] | Mapping[str, int]
@@ -62,11 +63,47 @@ class BatchSizeLimits:
         return bounds
 
 
-def identity(strategy: object) -> object:
-    """What is the same on all ranks that were given the same strategy."""
-    if isinstance(strategy, Strategy):
-        return strategy.identity
-    return strategy if isinstance(strategy, str) else type(strategy)
+@dataclass(frozen=True)
+class BalancerArguments:
+    """What `Balancer` was given: see there. Checked where it is used, on all ranks."""
+
+    global_batch_size: int
+    strategy: str | Strategy
+    every: str | int | None
+    limits: BatchSizeLimits
+    journal: str | os.PathLike[str] | None
+    profile: str | os.PathLike[str] | None
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What must be the same on all ranks, by name."""
+        strategy: object = self.strategy
+        if isinstance(strategy, Strategy):
+            strategy = strategy.identity
+        elif not isinstance(strategy, str):
+            strategy = type(strategy)
+        given = {
+            "global_batch_size": self.global_batch_size,
+            "strategy": strategy,
+            "every": self.every,
+            **vars(self.limits),
+            "whether there is a journal": self.journal is not None,  # Rank 0's path may differ.
+            "whether there is a profile": self.profile is not None,
+        }
+        return {name: repr(value) for name, value in given.items()}
+
+    def controller(self, bounds: Bounds) -> Controller:
+        """A controller of these.
+
+        Raises:
+            ValueError: If an argument is impossible.
+            TypeError: If one is of the wrong type.
+        """
+        return Controller(
+            strategies.resolve(self.strategy, self.every),
+            whole_number("global_batch_size", self.global_batch_size),
+            bounds,
+        )
 
 
 def whole_number(name: str, value: Any) -> int:

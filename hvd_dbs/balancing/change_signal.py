@@ -1,7 +1,7 @@
-"""Whether the last steps of a rank are news: far from what its last round has said.
+"""Whether the last steps of a rank signal a change: they are far from what its last round measured.
 
-Between two rounds the ranks of a job tell each other with each step whether one of them has news.
-If so, a round begins at once, so decisions can be rare in peace and yet meet what happens.
+Between two rounds the ranks of a job exchange a change signal with each step. If a rank sets it,
+a round begins at once, so that decisions can be rare while speeds last and still follow changes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import ELASTICITY
 
 STEPS_WATCHED = 3
-"""Ranks look for news at so many of their last steps."""
+"""Ranks compare so many of their last steps."""
 
 _MOST_RANKS = 64
-"""Among more ranks some rank has news at any time, and rounds of a few steps say little."""
+"""Among more ranks some rank changes at any time, and rounds of a few steps show little."""
 
 _HEEDED_PART = 8
-"""News are heeded when this part of the way to the next round is over: bursts are not to
-bring about costly decisions too often."""
+"""Ranks compare steps once this part of the way to the next round is over: short bursts must not
+cause costly decisions too often."""
 
-_LEAST_NEWS, _SIGMAS = 0.15, 4.0
+_LEAST_CHANGE, _SIGMAS = 0.15, 4.0
 """A step is far off by that much, and by so many deviations of a step."""
 
-_NEWS_STEPS = 2
-"""So many far steps on the same side are news; a single one is a pause."""
+_CHANGED_STEPS = 2
+"""So many far steps on the same side are a change; a single one is a pause."""
 
 _FIRST_SPREAD, _SPREAD_STEPS = 0.03, 20.0
 """The deviation of a step before anything is known of it; what is known counts for so many."""
@@ -37,18 +37,18 @@ _UNSURE = 0.3
 
 
 def watched_from(num_ranks: int, steps_to_next: int) -> int | None:
-    """How many steps after the last round began ranks first look for news; None: never.
+    """How many steps after the last round began ranks first compare steps; None: never.
 
     Args:
         num_ranks: Ranks of the job.
-        steps_to_next: Steps from then to the round that is due without news.
+        steps_to_next: Steps from then to the round that is due without a change.
     """
     return -(-steps_to_next // _HEEDED_PART) if num_ranks <= _MOST_RANKS else None
 
 
 @dataclass(frozen=True)
-class UsualPace:
-    """What the last rounds have said of each rank.
+class ExpectedSteps:
+    """What a step of each rank takes by its last rounds.
 
     Attributes:
         num_samples: Samples a step, NaN where nothing is known, shape `[ranks]`.
@@ -56,10 +56,11 @@ class UsualPace:
         spread: Relative deviation of a single step, shape `[ranks]`.
 
     Example:
-        >>> usual = UsualPace.unknown(1).after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)))
-        >>> usual.news(np.array([[1.0], [2.0], [2.1]]), np.full((3, 1), 4.0)).tolist()
+        >>> nothing = ExpectedSteps.unknown(1)
+        >>> expected = nothing.after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)))
+        >>> expected.changes(np.array([[1.0], [2.0], [2.1]]), np.full((3, 1), 4.0)).tolist()
         [[False], [True], [True]]
-        >>> usual.news(np.array([[1.0], [9.0], [1.0]]), np.full((3, 1), 4.0)).any().item()
+        >>> expected.changes(np.array([[1.0], [9.0], [1.0]]), np.full((3, 1), 4.0)).any().item()
         False
     """
 
@@ -68,8 +69,8 @@ class UsualPace:
     spread: NDArray[np.float64]
 
     @classmethod
-    def unknown(cls, num_ranks: int) -> UsualPace:
-        """Before the first round: nothing is news."""
+    def unknown(cls, num_ranks: int) -> ExpectedSteps:
+        """Before the first round: nothing is a change."""
         none = np.full(num_ranks, np.nan)
         return cls(none, none, np.full(num_ranks, _FIRST_SPREAD))
 
@@ -78,12 +79,12 @@ class UsualPace:
         num_samples: NDArray[np.float64],
         seconds: NDArray[np.float64],
         step_seconds: NDArray[np.float64],
-    ) -> UsualPace:
-        """What is usual once a round is over.
+    ) -> ExpectedSteps:
+        """What is expected once a round is over.
 
         Args:
             num_samples: Samples a step, shape `[ranks]`.
-            seconds: What the round says of a step, not above 0 where it says nothing, `[ranks]`.
+            seconds: Of a step in the round, not above 0 where unknown, shape `[ranks]`.
             step_seconds: Its steps, NaN for those that do not count, shape `[steps, ranks]`.
         """
         known = seconds > 0
@@ -96,7 +97,7 @@ class UsualPace:
             spread[enough] += (
                 counts[enough] / (counts[enough] + _SPREAD_STEPS) * (seen - spread[enough])
             )
-        return UsualPace(
+        return ExpectedSteps(
             np.where(known, num_samples, self.num_samples),
             np.where(known, seconds, self.seconds),
             spread,
@@ -116,23 +117,23 @@ class UsualPace:
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.log(num_samples / self.num_samples)
             expected = self.seconds * np.exp(ELASTICITY * apart)
-            limit = np.maximum(_LEAST_NEWS, _SIGMAS * self.spread) + _UNSURE * np.abs(apart)
+            limit = np.maximum(_LEAST_CHANGE, _SIGMAS * self.spread) + _UNSURE * np.abs(apart)
             return expected * (1.0 - limit), expected * (1.0 + limit)
 
-    def news(
+    def changes(
         self, step_seconds: NDArray[np.float64], num_samples: NDArray[np.float64]
     ) -> NDArray[np.bool_]:
-        """Which of the last steps are news.
+        """Which of the last steps signal a change.
 
         Args:
             step_seconds: The last steps, NaN for those that do not count, `[steps, ranks]`.
             num_samples: Samples of each rank in each of them, same shape.
 
         Returns:
-            The far steps of the ranks that have news, same shape.
+            The far steps of the ranks that have changed, same shape.
         """
         low, high = self.band(num_samples)
         slow, fast = step_seconds > high, step_seconds < low
-        slow &= slow.sum(axis=0) >= _NEWS_STEPS
-        fast &= fast.sum(axis=0) >= _NEWS_STEPS
+        slow &= slow.sum(axis=0) >= _CHANGED_STEPS
+        fast &= fast.sum(axis=0) >= _CHANGED_STEPS
         return np.asarray(slow | fast)

@@ -19,7 +19,7 @@ _OF_PICTURES = (0.0, 0.02)
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class Fingerprint:
     """Values at the same places of the same samples of each array, on every rank.
 
     What has been computed or decoded on each rank may differ in last bits, and pictures by a grey
@@ -42,7 +42,7 @@ class Excerpt:
     tolerances: tuple[tuple[float, float], ...] = ()
 
     @classmethod
-    def of(cls, tensors: Sequence[tf.Tensor]) -> Excerpt:
+    def of(cls, tensors: Sequence[tf.Tensor]) -> Fingerprint:
         """Of arrays with the same first dimension; reads these values and no others."""
         num_samples = int(tensors[0].shape[0])
         rows = np.unique(np.linspace(0, num_samples - 1, _MOST_ROWS).astype(np.int64))

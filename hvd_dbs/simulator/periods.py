@@ -1,4 +1,4 @@
-"""Stretches of steps in which something is the matter with a rank."""
+"""Periods of steps in which something slows a rank, or hides it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Column: TypeAlias = NDArray[np.float64] | NDArray[np.int64] | float | int
 
 
 @dataclass(frozen=True)
-class Spells:
-    """A table of spells, one entry per spell in each field. Spells of one rank add up.
+class Periods:
+    """A table of periods, one entry per period in each field. Periods of one rank add up.
 
     Attributes:
         rank: Whom it concerns.
@@ -46,11 +46,11 @@ class Spells:
     network_log_factor: NDArray[np.float64]
 
     @classmethod
-    def of(cls, rank: NDArray[np.int64], start: Column, stop: Column, **given: Column) -> Spells:
-        """Spells with a column or one value for each field; fields not given are 0.
+    def of(cls, rank: NDArray[np.int64], start: Column, stop: Column, **given: Column) -> Periods:
+        """Periods with a column or one value for each field; fields not given are 0.
 
         Example:
-            >>> Spells.of(np.array([0, 2]), 5, 9, load=0.5).load.tolist()
+            >>> Periods.of(np.array([0, 2]), 5, 9, load=0.5).load.tolist()
             [0.5, 0.5]
         """
         given.setdefault("load_start", start)
@@ -65,13 +65,13 @@ class Spells:
         return cls(**filled)
 
     @classmethod
-    def none(cls) -> Spells:
-        """No spell."""
+    def none(cls) -> Periods:
+        """No period."""
         return cls.of(np.zeros(0, dtype=np.int64), 0, 0)
 
     @classmethod
-    def join(cls, tables: Sequence[Spells]) -> Spells:
-        """All spells of several tables."""
+    def join(cls, tables: Sequence[Periods]) -> Periods:
+        """All periods of several tables."""
         tables = [cls.none(), *tables]
         return cls(
             **{

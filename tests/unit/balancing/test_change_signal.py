@@ -1,16 +1,16 @@
-"""When last steps are news, and which jobs look for them."""
+"""When last steps signal a change, and which jobs look for them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from hvd_dbs.balancing.pace_news import UsualPace, watched_from
+from hvd_dbs.balancing.change_signal import ExpectedSteps, watched_from
 
 
-def usual(spread=0.01, num_ranks=1):
+def expected_steps(spread=0.01, num_ranks=1):
     rounds = 1.0 + spread * np.tile([-1.35, 0.0, 1.35, -0.675, 0.675], 40)[:, np.newaxis]
-    told = UsualPace.unknown(num_ranks)
+    told = ExpectedSteps.unknown(num_ranks)
     return told.after(np.full(num_ranks, 8.0), np.ones(num_ranks), np.repeat(rounds, num_ranks, 1))
 
 
@@ -27,49 +27,49 @@ def usual(spread=0.01, num_ranks=1):
         ([np.nan, np.nan, 2.0], []),
     ],
 )
-def test_two_far_steps_on_the_same_side_are_news(steps, expected):
-    news = usual().news(np.array(steps)[:, np.newaxis], np.full((3, 1), 8.0))
-    assert np.flatnonzero(news[:, 0]).tolist() == expected
+def test_two_far_steps_on_the_same_side_are_a_change(steps, expected):
+    changes = expected_steps().changes(np.array(steps)[:, np.newaxis], np.full((3, 1), 8.0))
+    assert np.flatnonzero(changes[:, 0]).tolist() == expected
 
 
 def test_each_rank_is_judged_by_its_own_steps():
     steps = np.array([[1.0, 2.0, 0.5], [1.0, 2.0, 0.5], [1.0, 1.0, 1.0]])
-    news = usual(num_ranks=3).news(steps, np.full((3, 3), 8.0))
-    assert news.any(axis=0).tolist() == [False, True, True]
+    changes = expected_steps(num_ranks=3).changes(steps, np.full((3, 3), 8.0))
+    assert changes.any(axis=0).tolist() == [False, True, True]
 
 
 def test_what_is_far_depends_on_how_much_steps_differ():
     steps = np.full((3, 1), 1.3)
-    assert usual(0.01).news(steps, np.full((3, 1), 8.0)).any()
-    assert not usual(0.1).news(steps, np.full((3, 1), 8.0)).any()
+    assert expected_steps(0.01).changes(steps, np.full((3, 1), 8.0)).any()
+    assert not expected_steps(0.1).changes(steps, np.full((3, 1), 8.0)).any()
 
 
 @pytest.mark.parametrize("num_samples", [8.0, 6.0, 16.0])
-def test_steps_within_the_band_are_no_news(num_samples):
-    low, high = usual().band(np.array([num_samples]))
+def test_steps_within_the_band_are_no_change(num_samples):
+    low, high = expected_steps().band(np.array([num_samples]))
     assert 0 < low[0] < high[0]
     for seconds, expected in ((low * 1.01, False), (low * 0.99, True)):
-        assert (
-            usual().news(np.tile(seconds, (3, 1)), np.full((3, 1), num_samples)).any() == expected
-        )
+        steps = np.tile(seconds, (3, 1))
+        changes = expected_steps().changes(steps, np.full((3, 1), num_samples))
+        assert changes.any() == expected
     for seconds, expected in ((high * 0.99, False), (high * 1.01, True)):
-        assert (
-            usual().news(np.tile(seconds, (3, 1)), np.full((3, 1), num_samples)).any() == expected
-        )
+        steps = np.tile(seconds, (3, 1))
+        changes = expected_steps().changes(steps, np.full((3, 1), num_samples))
+        assert changes.any() == expected
 
 
 def test_a_few_steps_do_not_tell_how_much_steps_differ():
-    before = usual(0.1)
+    before = expected_steps(0.1)
     after = before.after(np.full(1, 8.0), np.ones(1), np.ones((3, 1)))
     assert before.spread[0] > after.spread[0] > 0.8 * before.spread[0]
 
 
-def test_nothing_is_news_before_the_first_round_or_behind_an_empty_one():
+def test_nothing_is_a_change_before_the_first_round_or_after_an_empty_one():
     steps = np.full((3, 1), 9.0)
-    assert not UsualPace.unknown(1).news(steps, np.full((3, 1), 8.0)).any()
-    nothing = usual().after(np.full(1, 8.0), np.full(1, np.nan), np.full((4, 1), np.nan))
+    assert not ExpectedSteps.unknown(1).changes(steps, np.full((3, 1), 8.0)).any()
+    nothing = expected_steps().after(np.full(1, 8.0), np.full(1, np.nan), np.full((4, 1), np.nan))
     assert nothing.seconds.tolist() == [1.0]
-    assert nothing.news(steps, np.full((3, 1), 8.0)).all()
+    assert nothing.changes(steps, np.full((3, 1), 8.0)).all()
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hvd_dbs.balancer_arguments import BatchSizeLimits
 from hvd_dbs.balancing.place import Place
+from hvd_dbs.job.arguments import BatchSizeLimits
 
 PLACES = [Place("a"), Place("b")]
 A100 = Place("node7.cluster.local", "NVIDIA A100-SXM4-80GB", "0a1b2c")

@@ -23,7 +23,7 @@ def is_like(mine, other):
     mine, other = Arrays(mine), Arrays(other)
     assert mine.identity == other.identity
     try:
-        mine.excerpt.require_like(other.excerpt.values)
+        mine.fingerprint.require_like(other.fingerprint.values)
     except ValueError:
         return False
     return True

@@ -1,0 +1,149 @@
+"""A balanced job as one rank holds it: what `Balancer` joins together and hides from its users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+import hvd_dbs
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.introduction import Introduction, introduce
+from hvd_dbs.comm.links import LinkMeter
+from hvd_dbs.data.evaluation_stage import Evaluation
+from hvd_dbs.job.arguments import BalancerArguments, whole_number
+from hvd_dbs.job.datasets import Datasets
+from hvd_dbs.job.decision_log import DecisionLog, open_journal
+from hvd_dbs.job.epochs import Epoch, agreed_epochs, train_epochs
+from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.places import places_by_rank
+from hvd_dbs.job.position import TrainingPosition
+from hvd_dbs.job.resumption import Resumption
+from hvd_dbs.job.speed_profile import SpeedProfile, open_profile
+from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
+from hvd_dbs.ops import native
+from hvd_dbs.ops.step_clock import StepClock
+from hvd_dbs.ops.step_samples import StepSamples
+
+
+class Session:
+    """The ranks of a job, their controller, the training and its data.
+
+    All ranks make it with the same arguments, after `hvd.init()`.
+
+    Args:
+        arguments: What the balancer was given.
+
+    Attributes:
+        collective: The job.
+        controller: This rank's controller.
+        loop: Follows a training from step to step.
+        profile: What is known of kinds of device from other trainings.
+        learning_rate: The factor on the learning rate that follows the global batch size.
+        resumption: Saves the session's state and loads it.
+        datasets: Makes data sets.
+
+    Raises:
+        ValueError: On all ranks, if an argument is impossible or differs between ranks.
+        RuntimeError: If Horovod is not initialized; on all ranks, if they have different versions
+            of hvd_dbs.
+    """
+
+    def __init__(self, arguments: BalancerArguments) -> None:
+        self.collective = job.connect_for_long()
+        ranks = introduce(self.collective, _versions())
+        self._given, self._limits = arguments.identity, arguments.limits
+        agreement.require_equal(self.collective, self._given)
+        # From here on all ranks compute with the same values, so all meet the same error.
+        places = places_by_rank(self.collective)
+        bounds = self._limits.bounds(places, is_elastic=job.is_elastic())
+        self.controller = arguments.controller(bounds)
+        self.learning_rate = DynamicLearningRate(self.controller.global_batch_size)
+        self._links = LinkMeter()
+        self._measure_links(ranks)
+        journal = open_journal(self.collective, arguments.journal)
+        hosts = [place.host for place in places]
+        file = open_profile(self.collective, arguments.profile)
+        self.profile = SpeedProfile(self.collective, self.controller, places, file)
+        self.loop = TrainingLoop(
+            self.collective,
+            self.controller,
+            log=DecisionLog(self.collective, self.controller, hosts, journal),
+            profile=self.profile,
+            links=self._links,
+            on_resize=self.learning_rate.follow,
+        )
+        parts = {"learning_rate": self.learning_rate}
+        self.resumption = Resumption(self.collective, self.controller, self.position, places, parts)
+        self.datasets = Datasets(self.collective, self.controller, self.loop, self.resumption)
+
+    @property
+    def clock(self) -> StepClock:
+        """This rank's clock."""
+        return self.loop.clock
+
+    @property
+    def position(self) -> TrainingPosition:
+        """Where training stands."""
+        return self.loop.position
+
+    @property
+    def samples(self) -> StepSamples:
+        """What the graph reads of the step under way."""
+        return self.loop.samples
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The evaluation under way."""
+        return self.datasets.evaluation
+
+    def epochs(
+        self, dataset: tf.data.Dataset, num_epochs: int, initial_epoch: int | None
+    ) -> Iterator[Epoch]:
+        """See `Balancer.epochs`. Collective."""
+        if initial_epoch is None:
+            initial_epoch = self.position.start_epoch or 0
+        numbers = agreed_epochs(self.collective, num_epochs, initial_epoch)
+        return train_epochs(self.loop, dataset, numbers)
+
+    def resize(self, global_batch_size: int) -> None:
+        """See `Balancer.resize`. Collective."""
+        agreement.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
+        with agreement.raising_together(self.collective, (ValueError, TypeError)):
+            self.loop.check_resize(whole_number("global_batch_size", global_batch_size))
+        self.loop.resize(int(global_batch_size))
+
+    def rejoin(self, state: Mapping[str, Any], global_batch_size: int) -> None:
+        """See `Balancer.rejoin`. Collective."""
+        if not isinstance(self.collective, job.ElasticCollective):
+            self.resumption.load(state)  # The ranks of other jobs do not change.
+            return
+        self.resumption.remember()
+        self.collective.meet()
+        ranks = introduce(self.collective, _versions())
+        agreement.require_equal(self.collective, self._given)
+        # From here on all ranks compute with the same values, so all meet the same error.
+        places = places_by_rank(self.collective)
+        self.datasets.change_ranks()
+        bounds = self._limits.bounds(places, is_elastic=True)
+        self.controller.change_ranks(global_batch_size, bounds)
+        self.loop.change_ranks(places)
+        self._measure_links(ranks)
+        self.learning_rate.follow(global_batch_size)
+        self.resumption.rejoin(state, places)
+
+    def pause(self) -> None:
+        """See `Balancer.pause`."""
+        self.collective.close()
+        self.loop.abandon_training()
+
+    def _measure_links(self, ranks: Sequence[Introduction]) -> None:
+        hosts, addresses = [one.host for one in ranks], [one.addresses for one in ranks]
+        self._links.change_hosts(hosts, addresses, self.collective.rank)
+
+
+def _versions() -> dict[str, str]:
+    """What all ranks must have alike to understand each other."""
+    return {"hvd_dbs": hvd_dbs.__version__, "The native library's interface": native.INTERFACE}
