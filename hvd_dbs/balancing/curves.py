@@ -139,7 +139,7 @@ class AffineCurves(RowCurves):
 
 @dataclass(frozen=True)
 class OverlapCurves(RowCurves):
-    """The slower of two lines: with communication hidden behind computing, and sticking out.
+    """The slower of two lines: with communication that computing hides, and that it does not.
 
     f_i(b) = max(compute_i(b), first_bucket_i(b) + overlap_i).
 

@@ -24,8 +24,8 @@ class Priors:
     tile_roughness: float = 8.0
     """Times as much as elsewhere by which a curve may leave the straight line there, at most."""
     jump_rate: float = 0.02
-    """Part of batch sizes from which on another kernel is used: of four measured GPUs 2.3 %, counted
-    where a step gets longer or shorter by a tenth."""
+    """Part of batch sizes from which on another kernel is used: on four measured GPUs 2.3 % change
+    a step by a tenth or more."""
 
     # What a round shows of it.
     noise_sd: float = 0.03

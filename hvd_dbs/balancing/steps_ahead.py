@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST, UNKNOWN, MOST = 1, 3, 16
-"""Steps behind the one under way: that are always prepared, where nobody sees whether training
+"""Steps after the present one: those that are always prepared, where nobody sees whether training
 waits for data, and at most."""
 
 _WAITING, _LEAST_WAITING = 0.03, 1e-3
@@ -24,7 +24,7 @@ _PATIENCE, _MORE_PATIENCE = 200, 2
 class StepsAhead:
     """Finds out by how many steps one rank's data pipeline has to be ahead.
 
-    A new plan holds behind the steps that are prepared already: the fewer they are, the sooner a
+    A new plan takes effect after the steps that are prepared already: the fewer they are, the sooner a
     rank that has become slow is helped. But a pipeline whose batches take n steps each has to work
     on n of them at a time. Steps are prepared one ahead until training is seen to wait for its
     data, from asking for them until they are there. With L steps ahead, L + 1 batches are under
@@ -43,7 +43,7 @@ class StepsAhead:
         before: What was wanted before the last rise, and the wait that made it rise; None where
             it is known what came of it.
         usual_wait: Seconds of waiting that more steps ahead do not shorten.
-        is_seen: Whether any step has told how long it waited; until then, three are wanted.
+        is_seen: Whether any step has shown how long it waited; until then, three are wanted.
         to_skip: Steps until a change can have had its effect.
         waits: Seconds that steps not judged yet have waited, and that they took.
         quiet_steps: Steps since the last change, none of which has waited.
@@ -79,7 +79,7 @@ class StepsAhead:
             in_force: Steps ahead while these were run.
         """
         if in_force < self.wanted:
-            return self  # The other ranks have not heard of it yet.
+            return self  # The other ranks have not received it yet.
         known = np.isfinite(data_seconds) & np.isfinite(step_seconds)
         if not (known.any() or self.is_seen):
             # The first step is never seen.
@@ -87,9 +87,9 @@ class StepsAhead:
         pairs = zip(data_seconds[known].tolist(), step_seconds[known].tolist(), strict=True)
         waits = (*self.waits, *list(pairs)[self.to_skip :])
         to_skip = max(0, self.to_skip - int(known.sum()))
-        heard = replace(self, is_seen=True, waits=waits, to_skip=to_skip)
+        seen = replace(self, is_seen=True, waits=waits, to_skip=to_skip)
         judged = max(_LEAST_JUDGED, _BATCHES_JUDGED * (in_force + 1))
-        return heard if len(waits) < judged else heard._judged(in_force)
+        return seen if len(waits) < judged else seen._judged(in_force)
 
     def _judged(self, in_force: int) -> StepsAhead:
         waits, steps = np.array(self.waits).T

@@ -153,7 +153,7 @@ def omnilearn() -> Strategy:
 
 
 def cannikin() -> Strategy:
-    """Once per epoch, so that all finish together, communication behind computing included.
+    """Once per epoch, so that all finish together, hidden communication included.
 
     References:
         Nie, Maghakian, Liu, "Cannikin: Optimal Adaptive Distributed DNN Training over
@@ -166,7 +166,7 @@ def adaptive() -> Strategy:
     """Ours: learns each rank's curve and pace while training, and how sure that is.
 
     A posterior with variances for each rank; a plan is changed where that is worth more than it
-    costs, decisions as often as they pay. What was tried against it, and lost, is told in
+    costs, decisions as often as they pay. What was tried against it, and lost, is in
     docs/tried.md.
 
     References:

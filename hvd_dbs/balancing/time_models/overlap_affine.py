@@ -18,9 +18,9 @@ class OverlapAffine:
 
     The forward part a_i and the backward part P_i are lines in b; the first bucket of gradients
     is ready after a_i + gamma P_i, the communication T_o of all buckets but the last can hide
-    behind the rest of the backward part. A step takes T_u + max_i f_i(b_i), and T_u, the last
+    during the rest of the backward part. A step takes T_u + max_i f_i(b_i), and T_u, the last
     bucket, is the same for all, so it does not move the optimum. Only the sums a_i + P_i and
-    a_i + gamma P_i are needed, and both are measured, so q, s, k, m and gamma need not be told
+    a_i + gamma P_i are needed, and both are measured, so q, s, k, m and gamma need not be known
     apart. Where the first bucket or T_o was never measured, f_i is the computing time alone.
 
     The paper fits with two or more distinct batch sizes per rank; until then the line through

@@ -33,10 +33,10 @@ class Posterior:
     `CurvePrior`, and of d, which is 0 but in slow periods. A round of n steps may be *noise*
     (then it is a Kalman filter's update), a *jump* of the curve or a *change* of pace (g or d
     becomes uncertain, then the same update), a *return* (d becomes 0, and g what it was at the
-    usual pace) or a *pause* (which is left out, and remembered in case the next round shows it
+    baseline speed) or a *pause* (which is left out, and remembered in case the next round shows it
     again). The mixture is replaced by the normal
     distribution with its mean and covariance. What is not slow, and what is
-    faster than before, becomes the usual pace: g takes over d.
+    faster than before, becomes the baseline speed: g takes over d.
 
     Variances of noise and of what kernels add to the curve are sums over counts of surprises;
     rates of changes and pauses are counted. Where surprises keep pointing the same way the pace

@@ -18,7 +18,7 @@ CAPACITY = 8
 SLOWNESS = CAPACITY
 """Index of the slowness in mean and covariance, after the points."""
 OF_CURVE = ("batch_size", "mean", "covariance", "visited_at", "jumps")
-"""Kept a second time, as they were at the usual pace."""
+"""Kept a second time, as they were at the baseline speed."""
 LEAST_VARIANCE = 1e-12
 _LONGEST_TREND = PRIORS.trend_sigmas**2 / (2 * PRIORS.trend_rounds - 1)
 """Square of the mean of surprises, in deviations, that is no chance: the variance of a mean with
@@ -182,20 +182,20 @@ def _drifting(state: ModelState, known: _Belief, seen: NDArray[np.bool_]) -> _Be
 
 
 def _over_usual(state: ModelState, y: Rows, noise: Rows) -> tuple[Rows, Rows]:
-    """Log time over what ranks took here at their usual pace, and its variance."""
+    """Log time over what ranks took here at their baseline speed, and its variance."""
     rows = np.arange(y.size)
     expected, variance, _ = curve_of(_usual(state, rows), rows).at(state["current"])
     return y - expected, np.maximum(variance, LEAST_VARIANCE) + noise
 
 
 def _usual(state: ModelState, rows: NDArray[np.intp]) -> ModelState:
-    """The same ranks at their usual pace."""
+    """The same ranks at their baseline speed."""
     same = {name: state[name][rows] for name in ("first", "roughness", "current", "rounds")}
     return {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
 
 
 def _go_back(state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows) -> None:
-    """These ranks are at their usual pace again: what was seen since says nothing of it."""
+    """These ranks are at their baseline speed again: what was seen since says nothing of it."""
     usual = _usual(state, rows)
     slot, _ = visit(usual, state["current"][rows])
     known = _expected(usual, y[rows], slot, noise[rows])

@@ -33,7 +33,7 @@ def note_pace(state: ModelState, slower: Rows, steps: Rows) -> NDArray[np.bool_]
 
     Args:
         state: What `no_periods` names, and "rounds".
-        slower: Log seconds above the usual pace, shape `[rows]`.
+        slower: Log seconds above the baseline speed, shape `[rows]`.
         steps: Steps of the round, shape `[rows]`.
     """
     is_slow, was_slow = slower > PRIORS.slow, state["peak"] > 0

@@ -21,7 +21,7 @@ class Surprise:
         variance: Its variance where the pace is the same.
         jump_variance: Its variance where the curve has a jump at this batch size.
         change_variance: Its variance where the pace has changed.
-        usual_z: Log of the time over what the rank takes at its usual pace.
+        usual_z: Log of the time over what the rank takes at its baseline speed.
         usual_variance: Its variance where the rank is back at it.
         steps: Steps of the round.
         shorter: Log of its mean step over its shortest one, NaN where that is not known.
@@ -45,7 +45,7 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
     Args:
         state: "noise", "events", "suspect" of `Posterior`.
         surprise: What was seen.
-        is_slow: Which ranks can return to their usual pace, shape `[rows]`.
+        is_slow: Which ranks can return to their baseline speed, shape `[rows]`.
 
     Returns:
         Chances that it is noise, a jump of the curve, a change of pace, a return, a pause; shape

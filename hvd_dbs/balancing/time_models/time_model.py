@@ -33,7 +33,7 @@ class TimeModel(Protocol):
         ...
 
     def record(self, state: ModelState) -> NDArray[np.float64]:
-        """What rank 0 is told, shape `[rows, record_size]`; NaN where nothing is known."""
+        """What rank 0 receives, shape `[rows, record_size]`; NaN where nothing is known."""
         ...
 
     def curves(self, records: NDArray[np.float64]) -> TimeCurves:
