@@ -1,6 +1,6 @@
 """Python blocks of README and docs can be compiled, and call what there is.
 
-They are parts of scripts, so few of them can run: those of README, docs/strategies.md and docstrings do.
+They are parts of scripts: those of README, docs/strategies.md and docstrings run as they are.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def _without_the_bound(
     is_late = curves.units_within(bracket.low, grid) < grid.low
     if not np.any(is_late):
         return caps
-    # On saw-teeth, a rank may be in time with more than its fewest samples alone: as it is, it stays.
+    # On saw-teeth, a rank may be in time with more than its fewest samples alone, and stays.
     fewest = curves.seconds(grid.low.astype(np.float64) * grid.multiple_of)
     may_be_late = fewest <= bracket.deadline
     others = np.flatnonzero(may_be_late | ~is_late)
