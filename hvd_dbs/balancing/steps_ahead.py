@@ -25,9 +25,9 @@ class StepsAhead:
     """Finds out by how many steps one rank's data pipeline has to be ahead.
 
     A new plan takes effect after the steps that are prepared already: the fewer they are, the
-    sooner a rank that has become slow is helped. But a pipeline whose batches take n steps each has to work
-    on n of them at a time. Steps are prepared one ahead until training is seen to wait for its
-    data, from asking for them until they are there. With L steps ahead, L + 1 batches are under
+    sooner a rank that has become slow is helped. But a pipeline whose batches take n steps each has
+    to work on n of them at a time. Steps are prepared one ahead until training is seen to wait for
+    its data, from asking for them until they are there. With L steps ahead, L + 1 batches are under
     way; if a step takes T, of which it waits w, a batch takes (L + 1) T, and (L + 1) T / (T - w)
     batches have to be under way for a step without waiting.
 
