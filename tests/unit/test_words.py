@@ -36,6 +36,7 @@ INSTEAD = {
 }
 """What a text must not hold, in any case, and what says it plainly."""
 
+
 @pytest.mark.parametrize("word", INSTEAD)
 def test_words_are_plain(word):
     pattern = re.compile(word.replace(" ", r"[\s#/]+"), re.IGNORECASE)  # Also across lines.
