@@ -29,9 +29,9 @@ import keras_digits
 
 _CURVE_BATCH_SIZES = (8, 24, 48, 72, 96, 128)
 _LEAST_STEPS = 4
-"""Of an epoch, and those of the first epochs, which tell how many fit."""
-_NUM_FIRST_EPOCHS = 2
-_NUM_SETTLING_EPOCHS = _NUM_FIRST_EPOCHS + 1
+"""Of an epoch, and those of the first two: one for TensorFlow's graphs, in which `scripts/demo.sh`
+lets all ranks run freely, and one that tells how many steps fit."""
+_NUM_SETTLING_EPOCHS = 3
 _NUM_ROUNDS, _LEAST_ROUNDS = 8, 4
 _PART_FOR_CURVES = 1 / 15
 _PART_BEFORE_THE_END = 0.95
@@ -159,11 +159,11 @@ def local_step(images: datasets.Images) -> Callable[[int], None]:
 
 
 def ideal(
-    images: datasets.Images, collective: Collective, global_batch_size: int, seconds: float
+    own_step: Callable[[int], None], collective: Collective, global_batch_size: int, seconds: float
 ) -> dict[str, Any]:
     """The shortest step that the ranks' own time curves allow; `seconds` is for the curves."""
     curves = measure_curve(
-        collective, local_step(images), _CURVE_BATCH_SIZES, seconds / len(_CURVE_BATCH_SIZES)
+        collective, own_step, _CURVE_BATCH_SIZES, seconds / len(_CURVE_BATCH_SIZES)
     )
     step_seconds = ideal_step_seconds(_CURVE_BATCH_SIZES, curves, global_batch_size)
     return {
@@ -217,17 +217,16 @@ def main() -> None:
         _PART_BEFORE_THE_END * options.minutes,
         agree=lambda seconds: float(collective.allgather(np.array([seconds]))[0, 0]),
     )
+    own_step = local_step(images)
+    own_step(_CURVE_BATCH_SIZES[0])
     for training in trainings:
         training.cut_epochs(_LEAST_STEPS)
-        for _ in range(_NUM_FIRST_EPOCHS):
-            training.run_epoch()
+        training.run_epoch()
+    for training in trainings:
+        training.run_epoch()
     say("ideal: measuring every rank's own time curve")
-    best = ideal(
-        images,
-        collective,
-        options.global_batch_size,
-        seconds=60 * options.minutes * _PART_FOR_CURVES,
-    )
+    seconds = 60 * options.minutes * _PART_FOR_CURVES
+    best = ideal(own_step, collective, options.global_batch_size, seconds)
     num_steps = _steps_of_an_epoch(trainings, budget.seconds_left, len(images[0]))
     for training in trainings:
         training.cut_epochs(num_steps)

@@ -30,7 +30,8 @@ cd "$repository"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
 commas=${speeds//[!,]/}
-# --from 1: the ranks become unequal with the first step, not while they import TensorFlow.
-scripts/heterogeneous.sh --speeds "$speeds" --from 1 -- \
+# --from 5: the ranks become unequal when TensorFlow is imported and has built all graphs, which are the
+# first four steps of each training.
+scripts/heterogeneous.sh --speeds "$speeds" --from 5 -- \
   mpirun -np $((${#commas} + 1)) --bind-to none python -m benchmarks.demo \
     --json build/demo.json --minutes "$minutes" "$@"
