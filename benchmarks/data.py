@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.time_budget import TimeBudget, minutes
 from hvd_dbs.data import TFRecords
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
@@ -196,9 +197,13 @@ def main() -> None:
         "--folder", type=Path, help="where files are made (default: a temporary one)"
     )
     parser.add_argument("--json", type=Path, help="where to add the figures, one line a size")
+    parser.add_argument(
+        "--minutes", type=minutes, help="print what there is after so many; default: all sizes"
+    )
     options = parser.parse_args()
     print(f"native library: {'yes' if native.loaded() else native.reason_for_absence()}")
-    for kilobytes in options.record_kb:
+    for number in TimeBudget(options.minutes, say=print).rounds(1, len(options.record_kb)):
+        kilobytes = options.record_kb[number]
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             paths = write_files(Path(folder), kilobytes * 1024, options.megabytes << 20)
             num_samples = TFRecords([str(path) for path in paths]).num_samples

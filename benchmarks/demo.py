@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,22 @@ import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from benchmarks.ideal import ideal_step_seconds, measure_curve
+from benchmarks.time_budget import TimeBudget, minutes, steps_that_fit
+from hvd_dbs.comm.collective import Collective
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import datasets
 import keras_digits
 
 _CURVE_BATCH_SIZES = (8, 24, 48, 72, 96, 128)
-_NUM_SETTLING_EPOCHS = 2
+_LEAST_STEPS = 4
+"""Of an epoch, and those of the first two: one for TensorFlow's graphs, in which `scripts/demo.sh`
+lets all ranks run freely, and one that tells how many steps fit."""
+_NUM_SETTLING_EPOCHS = 3
+_NUM_ROUNDS, _LEAST_ROUNDS = 8, 4
+_PART_FOR_CURVES = 1 / 15
+_PART_BEFORE_THE_END = 0.95
+"""The rest is for the evaluation and for ending the processes."""
 
 
 class EpochLog(keras.callbacks.Callback):
@@ -68,39 +77,60 @@ def compiled_model(images: datasets.Images, optimizer: keras.optimizers.Optimize
     return model
 
 
-def train(
-    strategy: str, train_images: datasets.Images, test: datasets.Images, options: argparse.Namespace
-) -> dict[str, Any]:
-    """Trains with one strategy and says how it went once its plan had settled."""
-    say(f"{strategy}: {options.epochs} epochs")
-    balancer = hvd.Balancer(options.global_batch_size, strategy=strategy)
-    dataset = balancer.dataset(train_images, shuffle_seed=7)
-    model = compiled_model(
-        train_images,
-        hvd.DistributedOptimizer(keras.optimizers.SGD(0.01, momentum=0.9), balancer=balancer),
-    )
-    log = EpochLog(balancer)
-    model.fit(
-        dataset,
-        epochs=options.epochs,
-        shuffle=False,
-        verbose=2 if hvd.rank() == 0 else 0,
-        callbacks=[
+class Training:
+    """A model that trains with one strategy, an epoch at a time.
+
+    Args:
+        strategy: Its name.
+        images: To train on.
+        global_batch_size: Samples of all ranks in a step.
+    """
+
+    def __init__(self, strategy: str, images: datasets.Images, global_batch_size: int) -> None:
+        self.strategy = strategy
+        self.balancer = hvd.Balancer(global_batch_size, strategy=strategy)
+        optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+        self.model = compiled_model(
+            images, hvd.DistributedOptimizer(optimizer, balancer=self.balancer)
+        )
+        self.log = EpochLog(self.balancer)
+        self._images = images
+        self._callbacks = [
             hvd.callbacks.BroadcastGlobalVariablesCallback(0),
             hvd.callbacks.MetricAverageCallback(),
-            log,
-            hvd.callbacks.DynamicBatchSizeCallback(balancer),
-        ],
-    )
-    step_seconds = float(np.median(log.step_seconds[_NUM_SETTLING_EPOCHS:]))
-    return {
-        "split": strategy,
-        "samples_per_second": options.global_batch_size / step_seconds,
-        "step_seconds": step_seconds,
-        "batch_sizes": log.batch_sizes[-1],
-        "accuracy": model.evaluate(*test, verbose=0)[1] if hvd.rank() == 0 else None,
-        "step_seconds_by_epoch": log.step_seconds,
-    }
+            self.log,
+            hvd.callbacks.DynamicBatchSizeCallback(self.balancer),
+        ]
+
+    def cut_epochs(self, num_steps: int) -> None:
+        """Has the next epochs so many steps, of the first images."""
+        num_samples = num_steps * self.balancer.global_batch_size
+        part = tuple(array[:num_samples] for array in self._images)
+        self._dataset = self.balancer.dataset(part, shuffle_seed=7)
+
+    def run_epoch(self) -> None:
+        """Trains the next epoch."""
+        epoch = len(self.log.step_seconds)
+        self.model.fit(
+            self._dataset,
+            initial_epoch=epoch,
+            epochs=epoch + 1,
+            shuffle=False,
+            verbose=0,
+            callbacks=self._callbacks,
+        )
+
+    def row(self, test: datasets.Images) -> dict[str, Any]:
+        """What the table shows of it, from the epochs after its plan had settled."""
+        step_seconds = float(np.median(self.log.step_seconds[_NUM_SETTLING_EPOCHS:]))
+        return {
+            "split": self.strategy,
+            "samples_per_second": self.balancer.global_batch_size / step_seconds,
+            "step_seconds": step_seconds,
+            "batch_sizes": self.log.batch_sizes[-1],
+            "accuracy": self.model.evaluate(*test, verbose=0)[1] if hvd.rank() == 0 else None,
+            "step_seconds_by_epoch": self.log.step_seconds,
+        }
 
 
 def local_step(images: datasets.Images) -> Callable[[int], None]:
@@ -128,17 +158,17 @@ def local_step(images: datasets.Images) -> Callable[[int], None]:
     return run
 
 
-def ideal(images: datasets.Images, options: argparse.Namespace) -> dict[str, Any]:
-    """The shortest step that the ranks' own time curves allow."""
-    say("ideal: measuring every rank's own time curve")
-    balancer = hvd.Balancer(options.global_batch_size, strategy="even")
+def ideal(
+    own_step: Callable[[int], None], collective: Collective, global_batch_size: int, seconds: float
+) -> dict[str, Any]:
+    """The shortest step that the ranks' own time curves allow; `seconds` is for the curves."""
     curves = measure_curve(
-        balancer.collective, local_step(images), _CURVE_BATCH_SIZES, options.curve_seconds
+        collective, own_step, _CURVE_BATCH_SIZES, seconds / len(_CURVE_BATCH_SIZES)
     )
-    step_seconds = ideal_step_seconds(_CURVE_BATCH_SIZES, curves, options.global_batch_size)
+    step_seconds = ideal_step_seconds(_CURVE_BATCH_SIZES, curves, global_batch_size)
     return {
         "split": "ideal",
-        "samples_per_second": options.global_batch_size / step_seconds,
+        "samples_per_second": global_batch_size / step_seconds,
         "step_seconds": step_seconds,
         "curve_batch_sizes": _CURVE_BATCH_SIZES,
         "curves": curves.tolist(),
@@ -171,25 +201,74 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    """Measures, trains twice, prints the table and writes it as JSON."""
+    """Trains both by turns, measures the ideal, prints the table and writes it as JSON."""
     parser = argparse.ArgumentParser(description="Even split against DBS on unequal ranks.")
-    parser.add_argument("--epochs", type=int, default=8, help="at least 3; the first 2 settle")
+    parser.add_argument("--minutes", type=minutes, default=3.0, help="how long all of it may take")
     parser.add_argument("--global-batch-size", type=int, default=256)
-    parser.add_argument("--curve-seconds", type=float, default=2.0)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
-    if options.epochs <= _NUM_SETTLING_EPOCHS:
-        parser.error(f"--epochs {options.epochs}: expected at least {_NUM_SETTLING_EPOCHS + 1}.")
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
     hvd.init()
     images, test = datasets.load_digits()
-    rows = [train(strategy, images, test, options) for strategy in ("even", "dbs")]
-    rows.append(ideal(images, options))
+    trainings = [Training(name, images, options.global_batch_size) for name in ("even", "dbs")]
+    collective = trainings[0].balancer.collective
+    budget = TimeBudget(
+        _PART_BEFORE_THE_END * options.minutes,
+        agree=lambda seconds: float(collective.allgather(np.array([seconds]))[0, 0]),
+    )
+    own_step = local_step(images)
+    own_step(_CURVE_BATCH_SIZES[0])
+    for training in trainings:
+        training.cut_epochs(_LEAST_STEPS)
+        training.run_epoch()
+    for training in trainings:
+        training.run_epoch()
+    say("ideal: measuring every rank's own time curve")
+    seconds = 60 * options.minutes * _PART_FOR_CURVES
+    best = ideal(own_step, collective, options.global_batch_size, seconds)
+    num_steps = _steps_of_an_epoch(trainings, budget.seconds_left, len(images[0]))
+    for training in trainings:
+        training.cut_epochs(num_steps)
+    for _ in budget.rounds(least=_LEAST_ROUNDS):
+        for training in trainings:
+            training.run_epoch()
+        say("; ".join(map(_last_epoch, trainings)))
+    rows = [*(training.row(test) for training in trainings), best]
     if hvd.rank() == 0 and options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
-    say("\n" + table(rows))
+    say(f"\n{table(rows)}\n")
+    if best["step_seconds"] > min(row["step_seconds"] for row in rows):
+        say("Something else used the cores meanwhile: a step was shorter than the ideal one.")
+    say(f"It took {budget.seconds_used / 60:.1f} minutes.")
+
+
+def _steps_of_an_epoch(trainings: Sequence[Training], seconds_left: float, num_images: int) -> int:
+    """The steps that the remaining time has room for, by what the first ones took."""
+    balancer = trainings[0].balancer
+    first = [training.log.step_seconds[-1] for training in trainings]
+    first = balancer.collective.allgather(np.array(first))[0].tolist()  # All ranks go by rank 0's.
+    num_steps = steps_that_fit(
+        seconds_left,
+        sum(first),
+        num_rounds=_NUM_ROUNDS,
+        least=_LEAST_STEPS,
+        most=num_images // balancer.global_batch_size,
+    )
+    say(
+        f"The first steps took {1000 * first[0]:.0f} ms (even) and {1000 * first[1]:.0f} ms (dbs), "
+        f"and {max(seconds_left, 0):.0f} s are left: epochs of {num_steps} steps, by turns."
+    )
+    missing = _LEAST_ROUNDS * num_steps * sum(first) - seconds_left
+    if missing > 0:
+        say(f"The minutes are too few for {_LEAST_ROUNDS} of them. It takes {missing:.0f} s more.")
+    return num_steps
+
+
+def _last_epoch(training: Training) -> str:
+    log = training.log
+    return f"{training.strategy} {1000 * log.step_seconds[-1]:.0f} ms {list(log.batch_sizes[-1])}"
 
 
 if __name__ == "__main__":

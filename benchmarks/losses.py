@@ -23,9 +23,11 @@ import tensorflow as tf
 from keras import layers
 
 import hvd_dbs.keras as hvd
+from benchmarks.time_budget import TimeBudget, budget_of_ranks, minutes
 from hvd_dbs.keras.global_batch import train_on_global_batches
 
 _WARM_UP = 5
+_LEAST_REPEATS = 5
 _BATCH_SIZE, _LENGTH, _VOCABULARY, _WIDTH = 16, 64, 1000, 128
 
 Step = Callable[[tf.Tensor, tf.Tensor], None]
@@ -59,8 +61,8 @@ def steps_of(balancer: hvd.Balancer, *, masked: bool) -> tuple[Step, Step]:
     return traced(own), traced(model.train_step)
 
 
-def measure(num_repeats: int) -> dict[str, np.ndarray]:
-    """Seconds of every repeat of every step, the slowest rank's."""
+def measure(num_repeats: int, budget: TimeBudget) -> dict[str, np.ndarray]:
+    """Seconds of every repeat of every step, the slowest rank's; as many as there is time for."""
     size = hvd.size()
     balancer = hvd.Balancer(_BATCH_SIZE * size, "even")
     random = np.random.default_rng(hvd.rank())
@@ -80,7 +82,7 @@ def measure(num_repeats: int) -> dict[str, np.ndarray]:
     balancer.loop.begin_epoch(0)
     seconds = np.zeros((len(steps), _WARM_UP + num_repeats))
     done = 0
-    for repeat in range(_WARM_UP + num_repeats):
+    for repeat in budget.rounds(_WARM_UP + _LEAST_REPEATS, _WARM_UP + num_repeats):
         # Another order each time: what follows another step is not always the same one.
         for i in np.random.default_rng(repeat).permutation(len(steps)).tolist():
             hvd_tensorflow.allreduce(tf.constant(0.0), name="start")  # All ranks start together.
@@ -90,7 +92,8 @@ def measure(num_repeats: int) -> dict[str, np.ndarray]:
             done += 1
             balancer.loop.end_steps(done)
     balancer.loop.abandon_training()
-    slowest = hvd_tensorflow.allreduce(tf.constant(seconds), op=hvd_tensorflow.Max, name="slowest")
+    measured = tf.constant(seconds[:, : repeat + 1])
+    slowest = hvd_tensorflow.allreduce(measured, op=hvd_tensorflow.Max, name="slowest")
     return dict(zip(steps, slowest.numpy()[:, _WARM_UP:], strict=True))
 
 
@@ -117,12 +120,16 @@ def main() -> None:
     """Measures on the ranks that it is started on."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument(
+        "--minutes", type=minutes, help="print what there is after so many; default: all repeats"
+    )
     arguments = parser.parse_args()
     hvd.init()
-    seconds = measure(arguments.repeats)
+    seconds = measure(arguments.repeats, budget_of_ranks(arguments.minutes))
     if hvd.rank() == 0:
         cores = len(os.sched_getaffinity(0))
-        title = f"{hvd.size()} ranks on {cores} cores, {arguments.repeats} repeats"
+        num_repeats = len(next(iter(seconds.values())))
+        title = f"{hvd.size()} ranks on {cores} cores, {num_repeats} repeats"
         print("\n".join(["", title, "", *table(seconds)]), flush=True)
 
 

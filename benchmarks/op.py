@@ -20,10 +20,12 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.time_budget import TimeBudget, budget_of_ranks, minutes
 from hvd_dbs.ops import buckets, native, reference
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 
 _WARM_UP = 3
+_LEAST_REPEATS = 3
 Shape = tuple[int, ...]
 
 
@@ -101,8 +103,10 @@ def ways(bucket_bytes: Sequence[int]) -> dict[str, Callable[[list[tf.Tensor]], l
     return found
 
 
-def measure(shapes: Sequence[Shape], bucket_bytes: Sequence[int], num_repeats: int) -> dict:
-    """Seconds of every repeat of every way, the slowest rank's; shape `[num_repeats]` each."""
+def measure(
+    shapes: Sequence[Shape], bucket_bytes: Sequence[int], num_repeats: int, budget: TimeBudget
+) -> dict:
+    """Seconds of every repeat of every way, the slowest rank's; as many as there is time for."""
     random = np.random.default_rng(hvd.rank())
     variables = [tf.Variable(random.standard_normal(shape, np.float32)) for shape in shapes]
     steps = {}
@@ -115,13 +119,14 @@ def measure(shapes: Sequence[Shape], bucket_bytes: Sequence[int], num_repeats: i
 
         steps[name] = tf.function(step)
     seconds = np.zeros((len(steps), _WARM_UP + num_repeats))
-    for repeat in range(_WARM_UP + num_repeats):
+    for repeat in budget.rounds(_WARM_UP + _LEAST_REPEATS, _WARM_UP + num_repeats):
         for i, one_step in enumerate(steps.values()):
             hvd.allreduce(tf.constant(0.0), name="start")  # All ranks start together.
             start = time.perf_counter()
             one_step()
             seconds[i, repeat] = time.perf_counter() - start
-    slowest = hvd.allreduce(tf.constant(seconds), op=hvd.Max, name="slowest").numpy()
+    done = tf.constant(seconds[:, : repeat + 1])
+    slowest = hvd.allreduce(done, op=hvd.Max, name="slowest").numpy()
     return dict(zip(steps, slowest[:, _WARM_UP:], strict=True))
 
 
@@ -147,6 +152,9 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS, default="resnet50")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument(
+        "--minutes", type=minutes, help="print what there is after so many; default: all repeats"
+    )
+    parser.add_argument(
         "--bucket-mib",
         nargs="+",
         type=float,
@@ -163,13 +171,13 @@ def main() -> None:
         raise SystemExit(f"There is no native library to measure. {native.reason_for_absence()}")
     limits = [int(megabytes * 2**20) for megabytes in arguments.bucket_mib]
     shapes = list(LAYOUTS[arguments.layout]())
-    seconds = measure(shapes, limits, arguments.repeats)
+    seconds = measure(shapes, limits, arguments.repeats, budget_of_ranks(arguments.minutes))
     if hvd.rank() != 0:
         return
     millions = sum(int(np.prod(shape)) for shape in shapes) / 1e6
     title = (
         f"{arguments.layout}: {len(shapes)} tensors, {millions:.1f} million float32, {hvd.size()} "
-        f"ranks on {cores} cores, {arguments.repeats} repeats"
+        f"ranks on {cores} cores, {len(next(iter(seconds.values())))} repeats"
     )
     print("\n".join(["", title, "", *table(seconds)]), flush=True)
     if arguments.json:

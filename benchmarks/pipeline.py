@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from benchmarks.time_budget import budget_of_ranks, minutes
 from hvd_dbs.balancing.steps_ahead import StepsAhead
 
 _SAMPLES_PER_RANK, _STEPS = 64, 45
@@ -108,6 +109,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="epochs of each way that count")
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    parser.add_argument(
+        "--minutes", type=minutes, help="print what there is after so many; default: all pipelines"
+    )
     options = parser.parse_args()
     hvd.init()
     plain = Way("unlimited", 0.0)
@@ -115,7 +119,8 @@ def main() -> None:
         plain.train()
     step = float(hvd.broadcast(tf.constant(plain.step_seconds[-1]), 0, name="step"))
     rows = []
-    for steps in _BATCH_STEPS:
+    for number in budget_of_ranks(options.minutes).rounds(1, len(_BATCH_STEPS)):
+        steps = _BATCH_STEPS[number]
         ways = {name: Way(name, steps * step) for name in _WAYS}
         bases, ratios = [], {name: [] for name in _WAYS}
         for epoch in range(options.rounds + 1):

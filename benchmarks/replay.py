@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.time_budget import TimeBudget, minutes
 from benchmarks.train import Request, Runner
 from benchmarks.training.clusters import CLUSTERS, REPLAYED, Lengths
 from hvd_dbs.cli.simulate.replay import job_rounds, mean_seconds
@@ -109,6 +110,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--samples-per-rank", type=int, default=0, help="0: the model's own")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds of a job at most")
     parser.add_argument("--json", type=Path, default=Path("build/replay.json"))
+    parser.add_argument(
+        "--minutes", type=minutes, help="print what there is after so many; default: all clusters"
+    )
     return parser.parse_args()
 
 
@@ -120,7 +124,9 @@ def main() -> int:
     )
     runner = Runner(lengths, options.timeout, verbose=False, journals=True)
     jobs, found = [], []
-    for cluster in options.clusters:
+    num_clusters = 0
+    for number in TimeBudget(options.minutes, say=print).rounds(1, len(options.clusters)):
+        cluster, num_clusters = options.clusters[number], number + 1
         print(f"{cluster}", flush=True)
         try:
             jobs.append(runner.run(Request(cluster, options.model, tuple(options.strategies))))
@@ -139,7 +145,7 @@ def main() -> int:
             f"\nOf another strategy than the journal's: {100 * np.median(others):.1f} % in the "
             f"median, {100 * max(others):.1f} % at most, {len(others)} figures."
         )
-    return 1 if len(jobs) < len(options.clusters) else 0
+    return 1 if len(jobs) < num_clusters else 0
 
 
 if __name__ == "__main__":

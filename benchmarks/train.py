@@ -2,6 +2,7 @@
 
     scripts/bench.sh train             the reported table
     scripts/bench.sh train --quick     one model, two clusters of two ranks, two rounds
+    scripts/bench.sh train --rounds 9  or another field of `Lengths` (training/clusters.py)
 
 Each cluster is a job of its own on this machine, its ranks slowed by scripts/heterogeneous.sh.
 Inside of a job all strategies take turns, so that any other load of the machine hits all alike.
@@ -26,6 +27,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
+from benchmarks.time_budget import TimeBudget, minutes
 from benchmarks.training import report
 from benchmarks.training.clusters import (
     CLUSTERS,
@@ -235,6 +237,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=Path("build/train.json"))
     parser.add_argument("--picture", type=Path, default=Path("build/train.png"))
     parser.add_argument("--verbose", action="store_true", help="tell every change of plan")
+    parser.add_argument(
+        "--minutes", type=minutes, help="print what there is after so many; default: all jobs"
+    )
     return parser.parse_args()
 
 
@@ -256,7 +261,9 @@ def main() -> int:
     jobs: list[dict[str, Any]] = []
     failed = 0
     runner = Runner(_lengths(options), options.timeout, options.verbose)
-    for request in plan_jobs(clusters, models, options.strategies, options.every_pair):
+    requests = plan_jobs(clusters, models, options.strategies, options.every_pair)
+    for number in TimeBudget(options.minutes, say=print).rounds(1, len(requests)):
+        request = requests[number]
         print(f"{request.cluster}, {request.model}", flush=True)
         start = time.monotonic()
         try:
@@ -282,9 +289,9 @@ def main() -> int:
     if jobs:
         report.draw(jobs, options.picture)
         versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-        minutes = sum(job["seconds"] for job in jobs) / 60
+        taken = sum(job["seconds"] for job in jobs) / 60
         print(f"{result['cores']} cores, throttled by {runner.throttling}; {versions}.")
-        print(f"{len(jobs)} jobs, {minutes:.1f} minutes: {options.json}, {options.picture}")
+        print(f"{len(jobs)} jobs, {taken:.1f} minutes: {options.json}, {options.picture}")
     return 1 if failed or not jobs else 0
 
 

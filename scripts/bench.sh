@@ -12,16 +12,47 @@
 #   papers    what papers published and what is measured here; alone it lists them
 #   replay    what --replay foresees from journals of live runs, and what they then reach
 #   ablation  what each mechanism of adaptive gains, in the simulator; hours for all of it
+# KIND --help shows its options at once. Kinds with --minutes N stop after so many, and print what they
+# have measured; they tell after their first round how long the others take.
 # Everything else should stand still meanwhile; ranks share this machine's cores.
 set -euo pipefail
 kind=${1:-}
 case $kind in
   op | train | round | costs | clocks | losses | pipeline | data | ramp | papers | replay | ablation) ;;
   *)
-    sed -n '2,15s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,16s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
+# What a kind is and which options it has; to be known before an environment is set up for minutes.
+options_of_kind() {
+  python3 "$(dirname "${BASH_SOURCE[0]}")/../benchmarks/options.py" "$@"
+}
+options=() minutes=
+for word in "${@:2}"; do
+  case $word in
+    -h | --help) options_of_kind "$@"; exit ;;
+  esac
+done
+shift
+while (($#)); do
+  case $1 in
+    --minutes) minutes=${2:-none}; shift $(($# > 1 ? 2 : 1)) ;;
+    --minutes=*) minutes=${1#*=}; minutes=${minutes:-none}; shift ;;
+    *) options+=("$1"); shift ;;
+  esac
+done
+if [[ $minutes ]]; then
+  if [[ $(options_of_kind "$kind" "${options[@]}") != *--minutes* ]]; then
+    echo "bench.sh: error: --minutes is given, but $kind cannot stop early. Leave it out." >&2
+    exit 2
+  elif [[ ! $minutes =~ ^[0-9]+(\.[0-9]+)?$ || $minutes =~ ^[0.]+$ ]]; then
+    echo "bench.sh: error: --minutes is '$minutes', but a positive number of minutes is expected. Give for example --minutes 3." >&2
+    exit 2
+  fi
+  declare -A num_jobs=([op]=4 [losses]=2)  # Each job has its part of the time.
+  options+=(--minutes "$(awk "BEGIN { print $minutes / ${num_jobs[$kind]-1} }")")
+fi
 # shellcheck source=scripts/environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$repository"
@@ -29,9 +60,8 @@ export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=
 # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 if [[ ! $kind =~ ^(op|round|costs|clocks|losses|pipeline)$ ]]; then
-  exec python -m "benchmarks.$kind" "${@:2}"
+  exec python -m "benchmarks.$kind" "${options[@]}"
 fi
-options=("${@:2}")
 # A job on so many ranks.
 job() {
   mpirun -np "$1" --bind-to none python -m "benchmarks.$kind" "${@:2}" "${options[@]}" \
