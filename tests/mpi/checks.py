@@ -49,9 +49,28 @@ def as_tests(
         environment: Variables of the job.
     """
     names = [name for module in modules for name in _names(module)]
-    assert len(set(names)) == len(names), f"two checks of {modules} have the same name"
-    program = python("-m", "tests.mpi.checks", *modules, f"{FOLDER}/{_REPORT}")
-    jobs = Jobs({ranks: mpirun(ranks, program)}, _TIMEOUT, environment)
+    return as_tests_of("tests.mpi.checks", modules, names, ranks, environment)
+
+
+def as_tests_of(
+    program: str,
+    arguments: Sequence[str],
+    names: Sequence[str],
+    ranks: int,
+    environment: Mapping[str, str] | None = None,
+) -> Callable[..., None]:
+    """A parametrized test: each check that a program gives to `run`, in one job.
+
+    Args:
+        program: Its module. Its last argument is the report.
+        arguments: What comes before that.
+        names: The checks.
+        ranks: Ranks of the job.
+        environment: Variables of the job.
+    """
+    assert len(set(names)) == len(names), f"two checks of {program} have the same name"
+    words = python("-m", program, *arguments, f"{FOLDER}/{_REPORT}")
+    jobs = Jobs({ranks: mpirun(ranks, words)}, _TIMEOUT, environment)
 
     @pytest.mark.parametrize("check", names)
     @jobs.needed(ranks)
@@ -83,19 +102,12 @@ def _results(report: Path) -> dict[str, dict[str, str]]:
     return {line["check"]: line for line in map(json.loads, lines)}
 
 
-def _main(modules: Sequence[str], report: Path) -> None:
-    """Runs the checks on this rank; rank 0 reports."""
-    import horovod.tensorflow as hvd
-
-    hvd.init()
+def run(checks: Mapping[str, Callable[[], None]], report: Path) -> None:
+    """Runs checks on this rank, after `hvd.init()`; rank 0 reports."""
     from hvd_dbs.comm import agreement
     from hvd_dbs.comm import collective as job
 
     collective = job.connect()
-    checks: dict[str, Any] = {}
-    for words in modules:
-        module = importlib.import_module(f"tests.mpi.{words.partition(':')[0]}_checks")
-        checks |= {name: getattr(module, name) for name in _names(words)}
     for name, check in checks.items():
         failure = skipped = ""
         try:
@@ -118,6 +130,18 @@ def _main(modules: Sequence[str], report: Path) -> None:
                 # A check counts as skipped only where no rank has run it.
                 line = {"check": name, "failure": found, "skipped": skips[0] if all(skips) else ""}
                 file.write(json.dumps(line) + "\n")
+
+
+def _main(modules: Sequence[str], report: Path) -> None:
+    """Runs the checks of modules."""
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    checks: dict[str, Any] = {}
+    for words in modules:
+        module = importlib.import_module(f"tests.mpi.{words.partition(':')[0]}_checks")
+        checks |= {name: getattr(module, name) for name in _names(words)}
+    run(checks, report)
 
 
 if __name__ == "__main__":
