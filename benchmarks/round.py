@@ -197,12 +197,12 @@ def _reduction(has_signal: bool) -> Callable[..., tf.Tensor]:
     @tf.function
     def step(*gradients: tf.Tensor) -> tf.Tensor:
         ready = clock.ready(gradients)
-        told = [clock.told()] if has_signal else []
+        told = [clock.signal()] if has_signal else []
         name = f"benchmark.signal.{has_signal}"
         means = weighted_allreduce([*gradients, *told], 1.0, total_weight=hvd.size(), name=name)
         clock.back(ready, means[: len(gradients)], tf.constant(1))
         for mean in means[len(gradients) :]:
-            clock.hear(mean)
+            clock.receive_signal(mean)
         return means[0]
 
     return step

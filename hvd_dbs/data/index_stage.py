@@ -19,9 +19,9 @@ from hvd_dbs.sampling import (
     EpochOrder,
     EpochPart,
     PlanSchedule,
+    RankStep,
     Reader,
     SampleCosts,
-    StepShare,
     merge_intervals,
     num_steps,
 )
@@ -210,7 +210,7 @@ class IndexStage:
         with self._changed:
             return self._schedule.horizon[1]
 
-    def share(self, step: int, batch_sizes: tuple[int, ...] | None = None) -> StepShare:
+    def rank_step(self, step: int, batch_sizes: tuple[int, ...] | None = None) -> RankStep:
         """What counts of what this rank reads in a step of the open epoch; for one thread.
 
         Args:
@@ -220,7 +220,7 @@ class IndexStage:
         given = (self._epoch, self._start, self._rank)
         if self._own_reader is None or self._own_reader[0] != given:
             self._own_reader = given, self._reader(self._epoch, self._rank)
-        return self._own_reader[1].share(step, batch_sizes or self.batch_sizes_in(step))
+        return self._own_reader[1].rank_step(step, batch_sizes or self.batch_sizes_in(step))
 
     def end_training(self, batch_sizes: tuple[int, ...]) -> None:
         """Wakes iterators that still wait; from now on nobody does."""

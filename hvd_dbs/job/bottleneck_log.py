@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.comm.links import Link
 from hvd_dbs.job.bottleneck import Bottleneck
-from hvd_dbs.job.decision import Heard
+from hvd_dbs.job.decision import Received
 from hvd_dbs.job.step_parts import StepParts
 
 _LOGGER = logging.getLogger(__name__)
@@ -33,15 +33,15 @@ class BottleneckLog:
         self._kinds: deque[tuple[object, ...]] = deque(maxlen=_ROUNDS)
         self._logged: tuple[object, ...] = ("none", None)
 
-    def note(self, heard: Heard, hosts: Sequence[str], links: Sequence[Link]) -> None:
+    def note(self, received: Received, hosts: Sequence[str], links: Sequence[Link]) -> None:
         """A round is over.
 
         Args:
-            heard: What its ranks have measured.
+            received: What its ranks have measured.
             hosts: Of the ranks, by rank.
             links: What is known of the links between them.
         """
-        parts = StepParts.of(heard)
+        parts = StepParts.of(received)
         if not math.isfinite(parts.rest):
             return
         self._rounds.append(parts.as_row)

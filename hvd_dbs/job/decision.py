@@ -27,7 +27,7 @@ _ROW_SIZE = _OWN_SIZE + LINKS_SIZE + communication.ROW_SIZE
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank has to tell the others in a round.
+    """What a rank reports to the others in a round.
 
     Attributes:
         measurement: What it measured, one row.
@@ -52,14 +52,14 @@ class Report:
         """What all strategies have in common, shape `[29]`."""
         seen = self.measurement
         columns = (seen.batch_sizes, seen.busy_seconds, seen.cpu_load, seen.first_bucket_seconds)
-        heard = *(column[0] for column in columns), self.step_seconds
-        own = *heard, self.cost_seconds, self.steps_ahead
+        shown = *(column[0] for column in columns), self.step_seconds
+        own = *shown, self.cost_seconds, self.steps_ahead
         return np.array([*own, *self.links, *self.communication])
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What rank 0 has heard in a round; NaN: unknown.
+class Received:
+    """What rank 0 has received in a round; NaN: unknown.
 
     Attributes:
         batch_sizes: Local batch sizes that were measured, shape `[size]`.
@@ -95,7 +95,7 @@ class Heard:
         return self.communication.negotiation_seconds
 
     @classmethod
-    def of(cls, rows: NDArray[np.float64], communication: Communication) -> Heard:
+    def of(cls, rows: NDArray[np.float64], communication: Communication) -> Received:
         """From the rows of all ranks, shape `[size, 29]`."""
         batch_sizes, busy_seconds, cpu_load, first_seconds, step_seconds = rows[:, :_HEARD_SIZE].T
         # A rank that has changed reports other steps than the rest; its values belong together.
@@ -114,7 +114,7 @@ class Agreed:
         steps_to_next: Steps until the next decision; None where an epoch's end brings it.
         steps_ahead: By how many steps all data pipelines are ahead from now on.
         num_steps: Steps of training since the round before was begun, until this one was.
-        heard: What the decision was made from; on rank 0 alone.
+        received: What the decision was made from; on rank 0 alone.
     """
 
     before: Plan
@@ -122,7 +122,7 @@ class Agreed:
     steps_to_next: int | None
     steps_ahead: int
     num_steps: int
-    heard: Heard | None = None
+    received: Received | None = None
 
 
 class DecisionRound:
@@ -159,7 +159,7 @@ class DecisionRound:
         self._controller = controller
         self._before = controller.plan
         self._decision: Decision | None = None
-        self._heard: Heard | None = None
+        self._received: Received | None = None
         self._failure: RuntimeError | None = None
         self._answer = collective.start(partial(self._exchange, report))
 
@@ -177,7 +177,7 @@ class DecisionRound:
         due = steps_to_next or None
         if self._decision is not None:
             return Agreed(
-                self._before, self._decision, due, steps_ahead, self._num_steps, self._heard
+                self._before, self._decision, due, steps_ahead, self._num_steps, self._received
             )
         plan = Plan(tuple(batch_sizes))
         self._controller.adopt(plan, due)
@@ -199,9 +199,9 @@ class DecisionRound:
         answer = np.zeros(3 + collective.size, dtype=np.int64)
         if collective.rank == 0:
             try:
-                self._heard = heard = Heard.of(rows, communication)
+                self._received = received = Received.of(rows, communication)
                 cost_seconds, steps_ahead = rows[:, _HEARD_SIZE:_OWN_SIZE].max(axis=0)
-                self._controller.note_step(heard.step_seconds, heard.batch_sizes)
+                self._controller.note_step(received.step_seconds, received.batch_sizes)
                 self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
                 decision = self._controller.decide(records)
                 answer[1:3] = decision.steps_to_next or 0, steps_ahead

@@ -81,7 +81,7 @@ class DecisionLog:
             self._job = job
             self._journal.write(job)
 
-    def tell(self, agreed: Agreed, epoch: int, step: int) -> None:
+    def write(self, agreed: Agreed, epoch: int, step: int) -> None:
         """What a round has come to behind so many steps of an epoch."""
         if self._collective.rank != 0:
             return
@@ -92,11 +92,11 @@ class DecisionLog:
         elif decision.warning and decision.reason not in self._warnings:
             self._warnings.add(decision.reason)
             _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
-        heard = agreed.heard
-        if heard is None:
+        received = agreed.received
+        if received is None:
             return
-        links = links_of(heard.links, self._hosts) if self._hosts else ()
-        self._bottleneck.note(heard, self._hosts, links)
+        links = links_of(received.links, self._hosts) if self._hosts else ()
+        self._bottleneck.note(received, self._hosts, links)
         if self._journal is None:
             return
         self.begin()
@@ -104,24 +104,24 @@ class DecisionLog:
             RoundEntry(
                 epoch=epoch,
                 step=step,
-                batch_sizes=tuple(heard.batch_sizes.astype(int).tolist()),
-                busy_seconds=tuple(heard.busy_seconds.tolist()),
-                cpu_load=tuple(heard.cpu_load.tolist()),
-                step_seconds=heard.step_seconds,
+                batch_sizes=tuple(received.batch_sizes.astype(int).tolist()),
+                busy_seconds=tuple(received.busy_seconds.tolist()),
+                cpu_load=tuple(received.cpu_load.tolist()),
+                step_seconds=received.step_seconds,
                 plan_before=before.batch_sizes,
                 plan=decision.plan.batch_sizes,
                 reason=decision.reason,
                 predicted_seconds=decision.predicted_seconds,
                 links=links,
-                first_bucket_seconds=tuple(heard.first_bucket_seconds.tolist()),
-                overlap_seconds=heard.overlap_seconds,
-                last_bucket_seconds=heard.last_bucket_seconds,
-                negotiation_seconds=heard.negotiation_seconds,
+                first_bucket_seconds=tuple(received.first_bucket_seconds.tolist()),
+                overlap_seconds=received.overlap_seconds,
+                last_bucket_seconds=received.last_bucket_seconds,
+                negotiation_seconds=received.negotiation_seconds,
                 num_steps=agreed.num_steps,
             )
         )
 
     def flush(self) -> None:
-        """A training is over: what was told is to be found now."""
+        """A training is over: what was logged is to be found now."""
         if self._journal is not None:
             self._journal.flush()

@@ -34,7 +34,7 @@ class DecisionRounds:
         collective: The job.
         controller: This rank's controller.
         clock: This rank's clock.
-        always: Whether epochs end with a round even where nothing is decided, to hear of all ranks.
+        always: Whether epochs end with a round even where nothing is decided, for reports.
         links: Measures this rank's links to other hosts.
 
     Attributes:
@@ -127,7 +127,7 @@ class DecisionRounds:
         self._steps_in_round += num_measured
         with self.overhead.counted():
             agreed = self.finish()
-            is_change = self.leaves_cadence and self.pace.take_heard()
+            is_change = self.leaves_cadence and self.pace.take_signal()
             if is_change or self._steps_in_round >= self._steps_to_next:
                 self._under_way = self._start(batch_size, is_change)
             elif self._is_watching:

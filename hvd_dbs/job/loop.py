@@ -13,10 +13,10 @@ from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.job.decision import Agreed
 from hvd_dbs.job.decision_log import DecisionLog
 from hvd_dbs.job.decision_rounds import DecisionRounds
+from hvd_dbs.job.epoch_steps import EpochSteps
 from hvd_dbs.job.position import TrainingPosition
 from hvd_dbs.job.resizing import Resizing
 from hvd_dbs.job.speed_profile import SpeedProfile
-from hvd_dbs.job.step_shares import StepShares
 from hvd_dbs.ops.step_clock import StepClock
 
 
@@ -28,7 +28,7 @@ class TrainingLoop:
     Args:
         collective: The job.
         controller: This rank's controller.
-        log: What people hear of decisions; None: changes of plan, by rank 0.
+        log: What people see of decisions; None: changes of plan, by rank 0.
         profile: What is known of kinds of device from other trainings; None: nothing is kept.
         links: Measures this rank's links to other hosts; None: nothing is known of them.
         on_resize: Called with each new global batch size.
@@ -54,8 +54,8 @@ class TrainingLoop:
         self.clock = StepClock()
         self._collective = collective
         self._controller = controller
-        self._shares = StepShares(self.clock)
-        self.samples = self._shares.samples
+        self._epoch_steps = EpochSteps(self.clock)
+        self.samples = self._epoch_steps.samples
         self.position = TrainingPosition(collective, controller, self.samples)
         self.log = log or DecisionLog(collective, controller)
         self.profile = profile or SpeedProfile(collective, controller)
@@ -125,8 +125,8 @@ class TrainingLoop:
         stage, batch_sizes = self.position.stage, self._controller.batch_sizes
         settled = self._ahead if self._rounds.are_within_epochs else stage.num_steps
         stage.open_epoch(epoch, batch_sizes, settled)
-        self._shares.begin_epoch(stage, epoch, self.position.num_steps_in_epoch, batch_sizes)
-        self._shares.tell(0, self._ahead)
+        self._epoch_steps.begin_epoch(stage, epoch, self.position.num_steps_in_epoch, batch_sizes)
+        self._epoch_steps.announce(0, self._ahead)
         self._begin_step(0)
 
     def begin_steps(self) -> None:
@@ -154,7 +154,7 @@ class TrainingLoop:
             measured = max(min(steps_done, position.num_full_steps) - max(before, 1), 0)
             self._apply(self._rounds.end_steps(new, measured, position.last_batch_size))
             position.stage.settle(steps_done + self._ahead)
-        self._shares.tell(position.steps_done, self._ahead)
+        self._epoch_steps.announce(position.steps_done, self._ahead)
         self._begin_step(position.steps_done)
         self.begin_steps()
 
@@ -162,7 +162,7 @@ class TrainingLoop:
         """An epoch is over. Collective.
 
         Raises:
-            RuntimeError: If gradients were reduced in it, and none of its steps was told of.
+            RuntimeError: If gradients were reduced in it, and none of its steps was reported.
             ValueError: On all ranks, if it did not read the balancer's data set, or a loss had
                 values that belong to no sample.
         """
@@ -267,6 +267,6 @@ class TrainingLoop:
         if agreed.decision.changed:
             first = self.position.publish(plan)
             if first < self.position.num_steps_in_epoch:
-                self._shares.change(first, plan.batch_sizes)
-        self.log.tell(agreed, self.position.epoch, self.position.steps_done)
-        self.profile.add(agreed.heard)
+                self._epoch_steps.change(first, plan.batch_sizes)
+        self.log.write(agreed, self.position.epoch, self.position.steps_done)
+        self.profile.add(agreed.received)

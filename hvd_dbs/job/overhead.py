@@ -17,7 +17,7 @@ class Overhead:
     """What balancing takes of this rank's time: no part of its busy seconds, but a decision's cost.
 
     Args:
-        exclude: Is told the seconds that are no work of the step behind them.
+        exclude: Receives the seconds that are no work of the step after them.
     """
 
     def __init__(self, exclude: Callable[[float], None]) -> None:
@@ -37,7 +37,7 @@ class Overhead:
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """What is done within is part of a round, and not of the step behind it."""
+        """What is done within is part of a round, and not of the step after it."""
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start

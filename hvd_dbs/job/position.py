@@ -81,7 +81,7 @@ class TrainingPosition:
 
     def samples_in_step(self, step: int) -> int:
         """Samples of this rank in a step of the epoch; 0 where it has padding samples only."""
-        return self.stage.share(step).num_samples
+        return self.stage.rank_step(step).num_samples
 
     def publish(self, plan: Plan) -> int:
         """A plan holds from the first step on that is not settled; returns that step."""
@@ -213,7 +213,7 @@ class TrainingPosition:
         """The open epoch is over.
 
         Raises:
-            RuntimeError: If gradients were reduced in it, and none of its steps was told of.
+            RuntimeError: If gradients were reduced in it, and none of its steps was reported.
         """
         if self.steps_done == 0 and self._samples.num_begun > 0 and self.num_steps_in_epoch > 1:
             raise RuntimeError(
@@ -221,7 +221,7 @@ class TrainingPosition:
                 "weighted by the samples of its first step. Call balancer.loop.end_steps(step) "
                 "behind each step, counted from 1."
             )
-        # A loop that reduces its gradients with weights of its own need not tell of its steps.
+        # A loop that reduces its gradients with weights of its own need not report its steps.
         self.steps_done = self.steps_done or self.num_steps_in_epoch
         self._next, self.is_in_epoch = self.cursor, False
 

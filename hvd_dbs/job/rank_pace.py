@@ -116,11 +116,11 @@ class RankPace:
     def restart(self) -> None:
         """Forgets the steps that were run so far, but not what is expected."""
         self.take()
-        self.take_heard()
+        self.take_signal()
 
-    def take_heard(self) -> bool:
+    def take_signal(self) -> bool:
         """Whether a rank has signalled a change since the last call."""
-        return self.clock.take_heard()
+        return self.clock.take_signal()
 
     def look(self, num_steps: int) -> None:
         """Signals to the other ranks, from the next step on, if this rank has changed.
@@ -131,7 +131,7 @@ class RankPace:
         Args:
             num_steps: Steps since the last call.
         """
-        if self._has_changed or not self.clock.is_heard:
+        if self._has_changed or not self.clock.sends_signals:
             return
         newest = self.clock.peek(STEPS_WATCHED)
         if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest[-num_steps:]):
@@ -144,14 +144,14 @@ class RankPace:
             self._no_pace = np.ones(len(before.num_samples), dtype=np.bool_)
             self._no_pace[-len(changed) :] = ~changed
             self._has_changed = True
-            self.clock.tell(True)
+            self.clock.send_signal(True)
 
     def take(self) -> RoundSteps:
         """The steps that nobody has taken yet."""
         times = *self._drained, self.clock.drain()
         steps = RoundSteps(times, self._no_pace, self._has_changed)
         if steps.has_changed:
-            self.clock.tell(False)
+            self.clock.send_signal(False)
         self._drained, self._no_pace, self._has_changed = (), np.zeros(0, dtype=np.bool_), False
         return steps
 

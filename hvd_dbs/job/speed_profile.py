@@ -16,7 +16,7 @@ from hvd_dbs.balancing.place import Place
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
-from hvd_dbs.job.decision import Heard
+from hvd_dbs.job.decision import Received
 from hvd_dbs.job.profile_file import ProfileEntry, check_profile, read_profile, write_profile
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,10 +103,10 @@ class SpeedProfile:
         if batch_sizes.any():
             self._controller.adopt(Plan(tuple(batch_sizes.tolist())))
 
-    def add(self, heard: Heard | None) -> None:
-        """A round is over; heard is what rank 0 knows of it, None on the other ranks."""
-        if self._path is not None and heard is not None:
-            self._measured.add(heard.batch_sizes, heard.busy_seconds)
+    def add(self, received: Received | None) -> None:
+        """A round is over; received is what rank 0 knows of it, None on the other ranks."""
+        if self._path is not None and received is not None:
+            self._measured.add(received.batch_sizes, received.busy_seconds)
             self._has_measured = True
 
     def write(self) -> None:

@@ -71,15 +71,16 @@ class StepClock:
 
     It also knows which step of the epoch is under way, where somebody says so.
 
-    A change signal travels with the gradients of each step: `tell` sets it, `told` is what
-    goes, `hear` what comes back, and after the step all ranks know by `take_heard`.
+    A change signal travels with the gradients of each step: `send_signal` sets it,
+    `signal` is what goes, `receive_signal` gets what comes back, and after the step all ranks know
+    by `take_signal`.
 
     Attributes:
-        is_heard: Whether what this rank tells goes anywhere: the same on all ranks.
+        sends_signals: Whether what this rank tells goes anywhere: the same on all ranks.
     """
 
     def __init__(self) -> None:
-        self.is_heard = False
+        self.sends_signals = False
         self._recorder = make_recorder()
         self._fed: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 
@@ -148,28 +149,28 @@ class StepClock:
         self._recorder.begin_step(step)
 
     def step_under_way(self) -> tf.Tensor:
-        """What `begin_step` was told last, int64, -1 before; in the graph."""
+        """What `begin_step` was given last, int64, -1 before; in the graph."""
         with tf.device("CPU"):
             return self._recorder.step_under_way()
 
-    def tell(self, has_changed: bool) -> None:
+    def send_signal(self, has_changed: bool) -> None:
         """Whether this rank signals a change, from the next step on."""
-        self._recorder.tell(has_changed)
+        self._recorder.send_signal(has_changed)
 
-    def told(self) -> tf.Tensor:
+    def signal(self) -> tf.Tensor:
         """What this rank tells in a step, float32: 1 where it has changed, else 0; in the graph."""
-        self.is_heard = True
+        self.sends_signals = True
         with tf.device("CPU"):
-            return self._recorder.told()
+            return self._recorder.signal()
 
-    def hear(self, told: tf.Tensor) -> None:
-        """Notes a mean of what all ranks tell in a step; in the graph."""
+    def receive_signal(self, signal: tf.Tensor) -> None:
+        """Notes a mean of the signals of all ranks in a step; in the graph."""
         with tf.device("CPU"):
-            self._recorder.hear(tf.cast(told, tf.float32))
+            self._recorder.receive_signal(tf.cast(signal, tf.float32))
 
-    def take_heard(self) -> bool:
+    def take_signal(self) -> bool:
         """Whether a rank signalled a change since the last call: the same on all after a step."""
-        return self._recorder.take_heard()
+        return self._recorder.take_signal()
 
     def peek(self, num_steps: int) -> list[tuple[float, float]]:
         """Busy seconds and samples of the newest steps, at most so many, oldest first.

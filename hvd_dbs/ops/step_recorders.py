@@ -56,18 +56,18 @@ class Recorder(Protocol):
         """This step of the epoch is under way."""
 
     def step_under_way(self) -> tf.Tensor:
-        """What `begin_step` was told last, int64; in the graph."""
+        """What `begin_step` was given last, int64; in the graph."""
 
-    def tell(self, has_changed: bool) -> None:
+    def send_signal(self, has_changed: bool) -> None:
         """Whether this rank signals a change."""
 
-    def told(self) -> tf.Tensor:
+    def signal(self) -> tf.Tensor:
         """The same, float32; in the graph."""
 
-    def hear(self, told: tf.Tensor) -> None:
-        """A mean of what all ranks tell; in the graph."""
+    def receive_signal(self, signal: tf.Tensor) -> None:
+        """A mean of the signals of all ranks; in the graph."""
 
-    def take_heard(self) -> bool:
+    def take_signal(self) -> bool:
         """Whether a rank has signalled a change since the last call."""
 
     def drain(self) -> NDArray[np.float64]:
@@ -121,17 +121,17 @@ class _NativeRecorder:
     def step_under_way(self) -> tf.Tensor:
         return self._ops.hvd_dbs_step_under_way(clock=self.number)
 
-    def tell(self, has_changed: bool) -> None:
-        self._functions.hvd_dbs_step_clock_tell(self.number, has_changed)
+    def send_signal(self, has_changed: bool) -> None:
+        self._functions.hvd_dbs_step_clock_send_signal(self.number, has_changed)
 
-    def told(self) -> tf.Tensor:
-        return self._ops.hvd_dbs_step_tell(clock=self.number)
+    def signal(self) -> tf.Tensor:
+        return self._ops.hvd_dbs_step_signal(clock=self.number)
 
-    def hear(self, told: tf.Tensor) -> None:
-        self._ops.hvd_dbs_step_hear(told=told, clock=self.number)
+    def receive_signal(self, signal: tf.Tensor) -> None:
+        self._ops.hvd_dbs_step_receive_signal(signal=signal, clock=self.number)
 
-    def take_heard(self) -> bool:
-        return bool(self._functions.hvd_dbs_step_clock_take_heard(self.number))
+    def take_signal(self) -> bool:
+        return bool(self._functions.hvd_dbs_step_clock_take_signal(self.number))
 
     def drain(self) -> NDArray[np.float64]:
         num_steps = self._functions.hvd_dbs_step_clock_drain(self.number, self._pointer, _CAPACITY)
@@ -156,7 +156,7 @@ class _TensorFlowRecorder:
             self._num_steps = tf.Variable(0, dtype=tf.int64)
             self._step = tf.Variable(-1, dtype=tf.int64)
             self._has_changed = tf.Variable(0.0)
-            self._heard = tf.Variable(False)
+            self._received = tf.Variable(False)
             self._waits = tf.Variable(False)
 
     def restart(self) -> None:
@@ -201,20 +201,20 @@ class _TensorFlowRecorder:
     def step_under_way(self) -> tf.Tensor:
         return self._step.read_value()
 
-    def tell(self, has_changed: bool) -> None:
+    def send_signal(self, has_changed: bool) -> None:
         self._has_changed.assign(float(has_changed))
 
-    def told(self) -> tf.Tensor:
+    def signal(self) -> tf.Tensor:
         return self._has_changed.read_value()
 
-    def hear(self, told: tf.Tensor) -> None:
-        self._heard.assign(self._heard.read_value() | (told > 0))
+    def receive_signal(self, signal: tf.Tensor) -> None:
+        self._received.assign(self._received.read_value() | (signal > 0))
 
-    def take_heard(self) -> bool:
-        heard = bool(self._heard.numpy())
-        if heard:
-            self._heard.assign(False)
-        return heard
+    def take_signal(self) -> bool:
+        received = bool(self._received.numpy())
+        if received:
+            self._received.assign(False)
+        return received
 
     def drain(self) -> NDArray[np.float64]:
         times = self.peek(_CAPACITY)

@@ -12,17 +12,17 @@ from hvd_dbs.ops.step_clock import StepClock
 
 _NEVER = np.iinfo(np.int64).max
 _CAPACITY = 64
-_UNTOLD = -1
+_UNKNOWN = -1
 _GRAPH_COUNTS = -1
 AGAIN = -1.0
 """What work is where the step under way has been asked for before."""
-_WHY_UNTOLD = (
+_WHY_UNKNOWN = (
     "The balancer does not know how many samples this rank has in this step. Give fit "
     "DynamicBatchSizeCallback(balancer); a loop of your own calls balancer.loop.begin_epoch, and "
-    "with cost= also balancer.loop.end_steps behind each step, or behind as many as "
-    "balancer.loop.begin_training was told. Step"
+    "with cost= also balancer.loop.end_steps after each step, or after as many as "
+    "balancer.loop.begin_training was given. Step"
 )
-_NOTHING_TOLD = np.array([[-1.0, 0.0, 0.0]])
+_NO_STEPS = np.array([[-1.0, 0.0, 0.0]])
 
 
 class StepWork(NamedTuple):
@@ -31,7 +31,7 @@ class StepWork(NamedTuple):
     Attributes:
         num_samples: Samples that count, int64.
         work: What they cost, in samples of mean cost, float64; `AGAIN` where the step's work has
-            been told already, since more than one optimizer is applied in it.
+            been given already, since more than one optimizer is applied in it.
         total: Samples of all ranks that count, int64.
     """
 
@@ -53,17 +53,17 @@ class StepBatch(NamedTuple):
 
 
 class StepSamples:
-    """Says how many samples the rank has in each step of an epoch.
+    """Knows how many samples the rank has in each step of an epoch.
 
     Where all samples cost the same, the number follows from the plans and the step alone, so a few
-    integers set once per plan are enough. Otherwise each step is told before it begins.
+    integers set once per plan are enough. Otherwise each step is announced before it begins.
 
-    Which step is under way is said by who runs the steps; then it may be asked for as often as
+    Whoever runs the steps sets which one is under way; then it may be asked for as often as
     gradients are reduced in it, and need not be. Where several steps run in one call, nobody can
-    say so between them: then each time it is asked for is a step.
+    set it between them: then each time it is asked for is a step.
 
     Args:
-        clock: Is told which step is under way.
+        clock: Receives which step is under way.
     """
 
     def __init__(self, clock: StepClock) -> None:
@@ -78,9 +78,9 @@ class StepSamples:
             # Samples of all ranks in a full step, and in the last step.
             self._global = tf.Variable([0, 0], dtype=tf.int64)
             # By plan: its first step, samples in a full step, samples in the last step.
-            self._plans = tf.Variable(tf.fill([_CAPACITY, 3], tf.constant(_UNTOLD, tf.int64)))
+            self._plans = tf.Variable(tf.fill([_CAPACITY, 3], tf.constant(_UNKNOWN, tf.int64)))
             # Of steps in a row: the step, samples, and what they cost.
-            self._told = tf.Variable(_NOTHING_TOLD, shape=[None, 3], dtype=tf.float64)
+            self._announced = tf.Variable(_NO_STEPS, shape=[None, 3], dtype=tf.float64)
 
     def begin_epoch(
         self, num_steps: int, full: int, last: int, of_all: tuple[int, int] = (0, 0)
@@ -100,26 +100,26 @@ class StepSamples:
         self._last_step.assign(num_steps - 1)
         self._global.assign(of_all)
         self._rows = []
-        self._told.assign(_NOTHING_TOLD)
+        self._announced.assign(_NO_STEPS)
         self.change(0, full, last)
 
-    def begin_epoch_untold(self, num_steps: int, of_all: tuple[int, int] = (0, 0)) -> None:
-        """Starts an epoch each step of which will be told; another one is an error in the graph."""
-        self.begin_epoch(num_steps, _UNTOLD, _UNTOLD, of_all)
+    def begin_epoch_announced(self, num_steps: int, of_all: tuple[int, int] = (0, 0)) -> None:
+        """Starts an epoch each step of which is announced; another one is an error in the graph."""
+        self.begin_epoch(num_steps, _UNKNOWN, _UNKNOWN, of_all)
 
     def begin_step(self, step: int) -> None:
-        """Says which step of the epoch is under way, until the next call or epoch."""
+        """Sets which step of the epoch is under way, until the next call or epoch."""
         self._given = step
         self._clock.begin_step(step)
 
-    def tell(self, rows: NDArray[np.float64]) -> None:
-        """Says what the rank does in the steps to come, in place of what was told before.
+    def announce(self, rows: NDArray[np.float64]) -> None:
+        """Sets what the rank does in the steps to come, instead of what was announced before.
 
         Args:
             rows: Of consecutive steps, the one under way first or among them: the step, the
                 rank's samples, and what they cost in samples of mean cost, shape `[steps, 3]`.
         """
-        self._told.assign(rows)
+        self._announced.assign(rows)
 
     def change(self, first: int, full: int, last: int) -> None:
         """Lets a plan hold from step `first` of this epoch on; steps under way are not touched.
@@ -183,14 +183,14 @@ class StepSamples:
         plans = self._plans.read_value()
         row = tf.reduce_sum(tf.cast(plans[:, 0] <= step, tf.int64)) - 1
         by_plan = tf.where(step < self._last_step.read_value(), plans[row, 1], plans[row, 2])
-        told = self._told.read_value()
-        num_told = tf.shape(told, tf.int64)[0]
-        place = step - tf.cast(told[0, 0], tf.int64)
-        is_told = (place >= 0) & (place < num_told)
-        one = told[tf.clip_by_value(place, 0, num_told - 1)]
-        samples = tf.where(is_told, tf.cast(one[1], tf.int64), by_plan)
-        work = tf.where(is_told, one[2], tf.cast(by_plan, tf.float64))
-        known = tf.raw_ops.Assert(condition=samples >= 0, data=[_WHY_UNTOLD, step])
+        announced = self._announced.read_value()
+        num_announced = tf.shape(announced, tf.int64)[0]
+        place = step - tf.cast(announced[0, 0], tf.int64)
+        is_announced = (place >= 0) & (place < num_announced)
+        one = announced[tf.clip_by_value(place, 0, num_announced - 1)]
+        samples = tf.where(is_announced, tf.cast(one[1], tf.int64), by_plan)
+        work = tf.where(is_announced, one[2], tf.cast(by_plan, tf.float64))
+        known = tf.raw_ops.Assert(condition=samples >= 0, data=[_WHY_UNKNOWN, step])
         with tf.control_dependencies([] if known is None else [known]):
             return tf.identity(samples), tf.identity(work)
 

@@ -6,7 +6,7 @@ from hvd_dbs.sampling.epoch_order import EpochOrder
 from hvd_dbs.sampling.epoch_part import EpochPart
 from hvd_dbs.sampling.layouts import LAYOUTS, Layout
 from hvd_dbs.sampling.read_ahead import ReadAhead
-from hvd_dbs.sampling.readers import CostReader, CountReader, Reader, StepShare
+from hvd_dbs.sampling.readers import CostReader, CountReader, RankStep, Reader
 from hvd_dbs.sampling.schedule import PlanSchedule
 from hvd_dbs.sampling.shards import Shard, num_evaluation_steps, shard
 from hvd_dbs.sampling.windows import Window, num_steps, step_batch_sizes, window
@@ -21,11 +21,11 @@ __all__ = [
     "Interval",
     "Layout",
     "PlanSchedule",
+    "RankStep",
     "ReadAhead",
     "Reader",
     "SampleCosts",
     "Shard",
-    "StepShare",
     "Window",
     "cut_by_cost",
     "merge_intervals",

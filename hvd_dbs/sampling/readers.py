@@ -20,7 +20,7 @@ _POSITIONS = 8192
 
 
 @dataclass(frozen=True)
-class StepShare:
+class RankStep:
     """What a rank does in one step.
 
     Attributes:
@@ -44,7 +44,7 @@ class Reader(Protocol):
         """
         ...
 
-    def share(self, step: int, batch_sizes: Sequence[int]) -> StepShare:
+    def rank_step(self, step: int, batch_sizes: Sequence[int]) -> RankStep:
         """What of that counts; arguments as those of `samples`."""
         ...
 
@@ -68,10 +68,10 @@ class CountReader:
         mine = self._layout.window(step, self._rank, batch_sizes, self._part.num_left)
         return _at(self._order, self._part, mine.start, mine.count)
 
-    def share(self, step: int, batch_sizes: Sequence[int]) -> StepShare:
+    def rank_step(self, step: int, batch_sizes: Sequence[int]) -> RankStep:
         """As `Reader.share`."""
         count = step_batch_sizes(step, batch_sizes, self._part.num_left)[self._rank]
-        return StepShare(count, float(count))
+        return RankStep(count, float(count))
 
 
 class CostReader:
@@ -88,8 +88,8 @@ class CostReader:
     Example:
         >>> order, costs = EpochOrder(4, seed=None, epoch=0), SampleCosts.of([3, 1, 1, 1], 4)
         >>> reader = CostReader(order, EpochPart(4), rank=1, costs=costs)
-        >>> reader.samples(0, batch_sizes=(2, 2)).tolist(), reader.share(0, (2, 2))
-        ([1, 2, 3], StepShare(num_samples=3, work=2.0))
+        >>> reader.samples(0, batch_sizes=(2, 2)).tolist(), reader.rank_step(0, (2, 2))
+        ([1, 2, 3], RankStep(num_samples=3, work=2.0))
     """
 
     def __init__(self, order: EpochOrder, part: EpochPart, rank: int, costs: SampleCosts) -> None:
@@ -105,12 +105,12 @@ class CostReader:
             return batch[: max(1, batch_sizes[self._rank])]
         return batch[start:end]
 
-    def share(self, step: int, batch_sizes: Sequence[int]) -> StepShare:
+    def rank_step(self, step: int, batch_sizes: Sequence[int]) -> RankStep:
         """As `Reader.share`."""
         batch = self._global_batch(step, sum(batch_sizes))
         start, end = self._window(batch, batch_sizes)
         units = self._costs.units[batch[start:end]].sum(dtype=np.float64)
-        return StepShare(end - start, float(units / self._costs.mean))
+        return RankStep(end - start, float(units / self._costs.mean))
 
     def _window(self, batch: NDArray[np.int64], batch_sizes: Sequence[int]) -> tuple[int, int]:
         borders = cut_by_cost(self._costs.units[batch].astype(np.int64), batch_sizes)

@@ -65,13 +65,13 @@ class GradientReducer:
         num_samples, work, total = samples.work()
         ready = clock.ready(_present(gradients))
         gradients = self._as_sent(gradients)
-        told = self._told(session.loop, gradients)
+        own_signals = self._signals(session.loop, gradients)
         with clock.noting_buckets():
-            reduced = self.reduce([*gradients, *told], num_samples, total)
-        reduced, heard = reduced[: len(gradients)], reduced[len(gradients) :]
+            reduced = self.reduce([*gradients, *own_signals], num_samples, total)
+        reduced, signals = reduced[: len(gradients)], reduced[len(gradients) :]
         clock.back(ready, _present(reduced), work)
-        for mean in heard:
-            clock.hear(mean)
+        for mean in signals:
+            clock.receive_signal(mean)
         return reduced
 
     def reduce(
@@ -114,21 +114,20 @@ class GradientReducer:
             for gradient in gradients
         ]
 
-    def _told(self, loop: TrainingLoop, gradients: Tensors) -> list[tf.Tensor]:
+    def _signals(self, loop: TrainingLoop, gradients: Tensors) -> list[tf.Tensor]:
         """What this rank tells the others with its gradients, in one of their buckets.
 
-        Nothing where there is no such bucket, or not all ranks would hear of it and heed it.
+        Nothing where there is no such bucket, or not all ranks would receive it and heed it.
         """
         dense = [
             gradient
             for gradient in gradients
             if isinstance(gradient, tf.Tensor) and gradient.shape.num_elements() != 0
         ]
-        is_heard = self.process_set.process_set_id == 0
-        if not (loop.heeds_changes and dense and is_heard):
+        is_received = self.process_set.process_set_id == 0
+        if not (loop.heeds_changes and dense and is_received):
             return []
-        told = loop.clock.told()
-        return [tf.cast(told, dense[0].dtype)]
+        return [tf.cast(loop.clock.signal(), dense[0].dtype)]
 
 
 def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:

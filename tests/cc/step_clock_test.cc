@@ -219,15 +219,15 @@ HVD_DBS_TEST(AStepWaitsFromReadyToBack) {
 
 HVD_DBS_TEST(ChangeSignalIsReceivedOnce) {
   StepClock clock(1);
-  HVD_DBS_CHECK(!clock.has_changed() && !clock.TakeHeard(), "none");
+  HVD_DBS_CHECK(!clock.has_changed() && !clock.TakeSignal(), "none");
   HVD_DBS_CHECK(clock.step() < 0, "nobody has said which step is under way");
   clock.BeginStep(7);
   HVD_DBS_CHECK(clock.step() == 7, "the step that was begun");
   clock.Tell(true);
-  HVD_DBS_CHECK(clock.has_changed() && !clock.TakeHeard(), "told, not heard");
-  clock.Hear();
-  clock.Hear();
-  HVD_DBS_CHECK(clock.TakeHeard() && !clock.TakeHeard(), "heard");
+  HVD_DBS_CHECK(clock.has_changed() && !clock.TakeSignal(), "sent, not received");
+  clock.ReceiveSignal();
+  clock.ReceiveSignal();
+  HVD_DBS_CHECK(clock.TakeSignal() && !clock.TakeSignal(), "received");
 }
 
 HVD_DBS_TEST(StepsOfALaggingDeviceComeLater) {

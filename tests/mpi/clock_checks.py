@@ -111,25 +111,25 @@ def check_a_change_signal_reaches_all_ranks_with_the_gradients():
                 def step(gradient: tf.Tensor, reduce: GradientReducer = reduce) -> list[tf.Tensor]:
                     return reduce([None, gradient])
 
-                heard = []
+                received = []
                 for i in range(6):
                     if i in (2, 4) and hvd.rank() == hvd.size() - 1:
-                        balancer.clock.tell(i == 2)
+                        balancer.clock.send_signal(i == 2)
                     _, mean = step(tf.fill([1000], tf.cast(hvd.rank(), dtype)))
-                    heard.append(balancer.clock.take_heard())
+                    received.append(balancer.clock.take_signal())
                     expected = np.average(range(hvd.size()), weights=balancer.plan.batch_sizes)
                     np.testing.assert_allclose(tf.cast(mean, tf.float64), expected, rtol=1e-2)
-            assert heard == [False, False, True, True, False, False], (mode, dtype)
+            assert received == [False, False, True, True, False, False], (mode, dtype)
 
 
 def check_a_change_signal_needs_no_bucket_of_its_own():
     """What has none to travel with stays: a sum more in each step is not worth it.
 
-    Nor is anything told where nobody heeds it.
+    Nor is anything signalled where nobody heeds it.
     """
     with training(strategy="dbs") as balancer:
         assert len(GradientReducer(balancer)([tf.ones([2])])) == 1
-        assert not balancer.clock.is_heard
+        assert not balancer.clock.sends_signals
     with training() as balancer:
         slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([4, 2]))
         for gradients in (
@@ -137,21 +137,21 @@ def check_a_change_signal_needs_no_bucket_of_its_own():
             [None, slices],
             [tf.zeros([0]), slices],
         ):
-            balancer.clock.tell(True)
+            balancer.clock.send_signal(True)
             reduced = GradientReducer(balancer)(gradients)
             assert len(reduced) == len(gradients)
-            assert not balancer.clock.take_heard() and not balancer.clock.is_heard
+            assert not balancer.clock.take_signal() and not balancer.clock.sends_signals
         reduced = GradientReducer(balancer, sparse_as_dense=True)([slices])
         assert len(reduced) == 1
-        assert balancer.clock.take_heard() and balancer.clock.is_heard
+        assert balancer.clock.take_signal() and balancer.clock.sends_signals
     sizes = []
-    for told in ([], [tf.constant(1.0)]):
+    for signal in ([], [tf.constant(1.0)]):
 
         @tf.function
-        def step(told: list[tf.Tensor] = told) -> list[tf.Tensor]:
+        def step(signal: list[tf.Tensor] = signal) -> list[tf.Tensor]:
             # The first bucket is full and the second beyond its size.
-            tensors = [tf.ones([8]), tf.ones([20]), *told]
-            return weighted_allreduce(tensors, 1.0, bucket_bytes=32, name="told")
+            tensors = [tf.ones([8]), tf.ones([20]), *signal]
+            return weighted_allreduce(tensors, 1.0, bucket_bytes=32, name="signal")
 
         operations = step.get_concrete_function().graph.get_operations()
         sizes.append(sum(operation.type == "HorovodAllreduce" for operation in operations))

@@ -14,16 +14,16 @@ class GivenClock:
         busy_seconds: Of the steps that nobody has seen yet.
         num_samples: Of each of them, or one number for all.
         has_changed: What this rank tells the others.
-        heard: What some rank has told.
-        is_heard: Whether what this rank tells goes anywhere.
+        received: What some rank has signalled.
+        sends_signals: Whether what this rank tells goes anywhere.
         first_part: Of each step, after which its first bucket is ready.
     """
 
     def __init__(self, busy_seconds=(), num_samples=4.0):
         self.busy_seconds = busy_seconds
         self.num_samples = num_samples
-        self.has_changed = self.heard = False
-        self.is_heard = True
+        self.has_changed = self.received = False
+        self.sends_signals = True
         self.first_part = 0.5
 
     def restart(self):
@@ -35,12 +35,12 @@ class GivenClock:
     def exclude(self, seconds):
         pass
 
-    def tell(self, has_changed):
+    def send_signal(self, has_changed):
         self.has_changed = has_changed
 
-    def take_heard(self):
-        heard, self.heard = self.heard, False
-        return heard
+    def take_signal(self):
+        received, self.received = self.received, False
+        return received
 
     def peek(self, num_steps):
         times = self._times()

@@ -10,7 +10,7 @@ import pytest
 
 from hvd_dbs.comm.links import Link
 from hvd_dbs.job.bottleneck_log import BottleneckLog
-from hvd_dbs.job.decision import Heard
+from hvd_dbs.job.decision import Received
 
 HOSTS = ("node1", "node2", "node3")
 FAST = [Link("node1", "node2", 250e6, 0.0004), Link("node2", "node3", 250e6, 0.0004)]
@@ -19,7 +19,7 @@ SLOW = [Link("node3", "node1", 12e6, 0.02), *FAST]
 
 def a_round(busy_seconds, step_seconds):
     known = np.array(busy_seconds)
-    return Heard(np.full(known.size, 8.0), known, np.zeros(known.size), step_seconds)
+    return Received(np.full(known.size, 8.0), known, np.zeros(known.size), step_seconds)
 
 
 NETWORK = a_round([0.1, 0.09, 0.1], 0.3)
@@ -33,9 +33,9 @@ def lines(caplog):
     return lambda: [record.getMessage().partition(": ")[2] for record in caplog.records]
 
 
-def note(log, heard, links=SLOW, times=3):
+def note(log, received, links=SLOW, times=3):
     for _ in range(times):
-        log.note(heard, HOSTS, links)
+        log.note(received, HOSTS, links)
 
 
 def test_it_is_logged_once_and_when_it_changes(lines):
@@ -61,14 +61,14 @@ def test_where_nothing_holds_it_back_nothing_is_logged(lines):
 
 def test_a_round_that_is_unlike_the_others_is_not_logged(lines):
     log = BottleneckLog()
-    for heard in (NONE, NONE, NETWORK, NONE, RANKS, NONE, NONE) * 2:
-        note(log, heard, times=1)
+    for received in (NONE, NONE, NETWORK, NONE, RANKS, NONE, NONE) * 2:
+        note(log, received, times=1)
     assert lines() == []
 
 
-@pytest.mark.parametrize("heard", [a_round([math.nan] * 3, 0.3), a_round([0.1] * 3, math.nan)])
-def test_what_nobody_has_measured_is_not_logged(lines, heard):
-    note(BottleneckLog(), heard, times=5)
+@pytest.mark.parametrize("received", [a_round([math.nan] * 3, 0.3), a_round([0.1] * 3, math.nan)])
+def test_what_nobody_has_measured_is_not_logged(lines, received):
+    note(BottleneckLog(), received, times=5)
     assert lines() == []
 
 

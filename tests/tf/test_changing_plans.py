@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_dbs.data.index_stage import IndexStage
-from hvd_dbs.job.step_shares import StepShares
+from hvd_dbs.job.epoch_steps import EpochSteps
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.sampling import EpochOrder, SampleCosts
 
@@ -49,7 +49,7 @@ class Rank:
     def __init__(self, rank, costs, plan, depth, ahead):
         costs, num_samples = (None, costs) if isinstance(costs, int) else (costs, len(costs.units))
         self.stage = IndexStage(num_samples, 7, rank, plan, costs=costs)
-        self.shares = StepShares(StepClock())
+        self.steps = EpochSteps(StepClock())
         self.depth, self.num_ahead = depth, ahead
 
     def begin_epoch(self, epoch, plan, settled):
@@ -57,8 +57,8 @@ class Rank:
             self.stage.begin_training(plan)
         self.stage.open_epoch(epoch, plan, settled)
         self.settled = settled
-        self.shares.begin_epoch(self.stage, epoch, self.stage.num_steps, plan)
-        self.shares.tell(0, self.num_ahead)
+        self.steps.begin_epoch(self.stage, epoch, self.stage.num_steps, plan)
+        self.steps.announce(0, self.num_ahead)
         self.iterator, self.ahead = self.stage(), []
 
     def step(self, step):
@@ -67,21 +67,21 @@ class Rank:
         while step + len(self.ahead) < reach:
             self.ahead.append(next(self.iterator))
         indices = self.ahead.pop(0)
-        weight, work, _ = (value.numpy() for value in self.shares.samples.work())
+        weight, work, _ = (value.numpy() for value in self.steps.samples.work())
         assert weight in (0, len(indices))
-        share = self.stage.share(step)
-        assert (weight, work) == (share.num_samples, share.work)
+        mine = self.stage.rank_step(step)
+        assert (weight, work) == (mine.num_samples, mine.work)
         return indices[:weight].tolist()
 
     def decide(self, plan):
         first = self.stage.publish(plan)
         if first < self.stage.num_steps:
-            self.shares.change(first, plan)
+            self.steps.change(first, plan)
         return first
 
     def end_step(self, steps_done):
         self.stage.settle(steps_done + self.num_ahead)
-        self.shares.tell(steps_done, self.num_ahead)
+        self.steps.announce(steps_done, self.num_ahead)
         self.settled = steps_done + self.num_ahead
 
 

@@ -78,7 +78,7 @@ def test_a_change_is_signalled_until_the_next_round(pace):
 
 
 def test_who_is_not_heard_does_not_look(pace):
-    pace.clock.is_heard = False
+    pace.clock.sends_signals = False
     assert not has_changed(pace, [1.0, 2.0, 2.0])
     assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(5 / 3), 3)
 

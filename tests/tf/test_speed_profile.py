@@ -9,7 +9,7 @@ from hvd_dbs.balancing import Bounds, Controller, strategies
 from hvd_dbs.balancing.place import Place
 from hvd_dbs.balancing.speed_points import SpeedPoint
 from hvd_dbs.comm.collective import AssumedCollective
-from hvd_dbs.job.decision import Heard
+from hvd_dbs.job.decision import Received
 from hvd_dbs.job.profile_file import read_profile
 from hvd_dbs.job.speed_profile import SpeedProfile
 
@@ -17,9 +17,9 @@ PLACES = [Place("a", "fast"), Place("b", "slow")]
 BALANCED, EVEN = (9, 3), (6, 6)
 
 
-def heard(batch_sizes, busy_seconds):
+def received(batch_sizes, busy_seconds):
     none = np.full(2, np.nan)
-    return Heard(np.array(batch_sizes, float), np.array(busy_seconds, float), none, np.nan)
+    return Received(np.array(batch_sizes, float), np.array(busy_seconds, float), none, np.nan)
 
 
 def new(path, strategy="dbs", places=PLACES):
@@ -33,8 +33,8 @@ def path(tmp_path):
     path = tmp_path / "cluster.json"
     _, profile = new(path)
     profile.begin_training("m", is_new=True)
-    profile.add(heard(EVEN, [6.0, 18.0]))
-    profile.add(heard(BALANCED, [9.0, 9.0]))
+    profile.add(received(EVEN, [6.0, 18.0]))
+    profile.add(received(BALANCED, [9.0, 9.0]))
     profile.add(None)
     profile.write()
     return path
@@ -59,9 +59,9 @@ def test_a_training_that_goes_on_keeps_its_plan(path):
 def test_another_model_of_a_balancer_has_points_of_its_own(path):
     _, profile = new(path)
     profile.begin_training("m", is_new=True)
-    profile.add(heard(BALANCED, [9.0, 9.0]))
+    profile.add(received(BALANCED, [9.0, 9.0]))
     profile.begin_training("n", is_new=False)
-    profile.add(heard(EVEN, [1.0, 2.0]))
+    profile.add(received(EVEN, [1.0, 2.0]))
     profile.write()
     assert read_profile(path, "n", 12) == {"fast": [SpeedPoint(6, 1.0)], "slow": [SpeedPoint(6, 2)]}
 
@@ -70,7 +70,7 @@ def test_new_ranks_count_as_what_they_are(path):
     _, profile = new(path)
     profile.begin_training("m", is_new=True)
     profile.change_ranks(PLACES[::-1])
-    profile.add(heard((4, 8), [12.0, 8.0]))
+    profile.add(received((4, 8), [12.0, 8.0]))
     profile.write()
     speeds = read_profile(path, "m", 12)
     assert [point.batch_size for point in speeds["fast"]] == [6, 8, 9]
@@ -80,7 +80,7 @@ def test_new_ranks_count_as_what_they_are(path):
 def test_without_a_file_nothing_is_kept():
     controller, profile = new(None)
     profile.begin_training("m", is_new=True)
-    profile.add(heard(EVEN, [6.0, 18.0]))
+    profile.add(received(EVEN, [6.0, 18.0]))
     profile.write()
     assert not profile.is_used and controller.plan.batch_sizes == EVEN
 
@@ -93,7 +93,7 @@ def test_a_full_disk_ends_nothing(path, monkeypatch, caplog):
     _, profile = new(path)
     profile.begin_training("m", is_new=True)
     for _ in range(2):
-        profile.add(heard(EVEN, [6.0, 18.0]))
+        profile.add(received(EVEN, [6.0, 18.0]))
         profile.write()
     assert [record.levelname for record in caplog.records if "No space" in record.message] == [
         "WARNING"

@@ -61,10 +61,10 @@ def test_steps_that_are_told_one_by_one():
 
     advance = samples.work
     for _ in range(2):
-        samples.begin_epoch_untold(num_steps=6)
-        samples.tell(np.array([[0, 8, 7.5], [1, 0, 0.0], [2, 5, 9.25]]))
+        samples.begin_epoch_announced(num_steps=6)
+        samples.announce(np.array([[0, 8, 7.5], [1, 0, 0.0], [2, 5, 9.25]]))
         assert np.array(two()).tolist() == [[8, 7.5], [0, 0]]
-        samples.tell(np.array([[1, 0, 0.0], [2, 5, 9.25], [3, 6, 6.0], [4, 1, 0.5]]))
+        samples.announce(np.array([[1, 0, 0.0], [2, 5, 9.25], [3, 6, 6.0], [4, 1, 0.5]]))
         assert np.array(two()).tolist() == [[5, 9.25], [6, 6]]
         assert samples.total == 19
         with pytest.raises(tf.errors.InvalidArgumentError, match="end_steps behind each step"):

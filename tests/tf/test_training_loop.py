@@ -14,7 +14,7 @@ from hvd_dbs.comm.threaded_collective import ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.job import overhead
 from hvd_dbs.job.communication import Communication
-from hvd_dbs.job.decision import DecisionRound, Heard, Report
+from hvd_dbs.job.decision import DecisionRound, Received, Report
 from hvd_dbs.job.decision_rounds import DecisionRounds
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.rank_pace import Pace
@@ -149,7 +149,7 @@ def test_ranks_compare_steps_after_the_first_part_of_a_round(monkeypatch, steps_
     )
     for step in range(1, 13):  # The first step of the epoch is not measured.
         if step == 12:
-            one.clock.hear(tf.constant(0.25))
+            one.clock.receive_signal(tf.constant(0.25))
         one.end_steps(step)
     assert looked == list(range(first, 12))
     assert rounds == [(12, True)]  # As soon as some rank signals a change.
@@ -228,7 +228,7 @@ def test_the_busiest_rank_says_what_a_whole_step_takes():
             for busy, step in ((0.1, 0.2), (0.8, 0.9), (np.nan, np.nan))
         ]
     )
-    heard = Heard.of(rows, Communication())
-    assert heard.step_seconds == 0.9
-    np.testing.assert_array_equal(heard.busy_seconds, [0.1, 0.8, np.nan])
-    assert np.isnan(Heard.of(rows[2:], Communication()).step_seconds)
+    received = Received.of(rows, Communication())
+    assert received.step_seconds == 0.9
+    np.testing.assert_array_equal(received.busy_seconds, [0.1, 0.8, np.nan])
+    assert np.isnan(Received.of(rows[2:], Communication()).step_seconds)

@@ -61,14 +61,14 @@ def test_ranks_read_every_global_batch_once_in_its_order(plan, num_samples, seed
         now = plan if step % 2 else plan[::-1]
         read, expected = [], []
         for reader, other in zip(readers, by_count, strict=True):
-            share, samples = reader.share(step, now), reader.samples(step, now)
+            mine, samples = reader.rank_step(step, now), reader.samples(step, now)
             assert len(samples) >= 1
-            assert share.num_samples in (0, len(samples))
-            counted = samples[: share.num_samples]
+            assert mine.num_samples in (0, len(samples))
+            counted = samples[: mine.num_samples]
             mean = given.mean()
-            assert share.work == pytest.approx(given[counted].sum() / mean, rel=1e-6, abs=1e-6)
+            assert mine.work == pytest.approx(given[counted].sum() / mean, rel=1e-6, abs=1e-6)
             read += counted.tolist()
-            count = other.share(step, now)
+            count = other.rank_step(step, now)
             assert count.work == count.num_samples
             expected += other.samples(step, now)[: count.num_samples].tolist()
         assert read == expected
@@ -77,8 +77,8 @@ def test_ranks_read_every_global_batch_once_in_its_order(plan, num_samples, seed
 def test_a_rank_without_samples_fills_in_with_those_of_the_step():
     every = SampleCosts.of([1, 2, 3, 4, 5], 5)
     reader = CostReader(EpochOrder(5, None, 0), EpochPart(5), 0, every)
-    share, samples = reader.share(1, (1, 3)), reader.samples(1, (1, 3))
-    assert (share.num_samples, share.work, samples.tolist()) == (0, 0.0, [4])
+    mine, samples = reader.rank_step(1, (1, 3)), reader.samples(1, (1, 3))
+    assert (mine.num_samples, mine.work, samples.tolist()) == (0, 0.0, [4])
 
 
 def test_costs_in_any_unit_are_the_same_costs():

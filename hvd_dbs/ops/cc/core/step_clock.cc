@@ -211,7 +211,7 @@ HVD_DBS_EXPORT void hvd_dbs_step_clock_begin_step(int64_t clock, int64_t step) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->BeginStep(step);
 }
 
-HVD_DBS_EXPORT void hvd_dbs_step_clock_tell(int64_t clock, bool has_changed) {
+HVD_DBS_EXPORT void hvd_dbs_step_clock_send_signal(int64_t clock, bool has_changed) {
   if (const auto found = hvd_dbs::FindStepClock(clock)) found->Tell(has_changed);
 }
 
@@ -220,9 +220,9 @@ HVD_DBS_EXPORT bool hvd_dbs_step_clock_waits_for_others(int64_t clock) {
   return found != nullptr && found->WaitsForOthers();
 }
 
-HVD_DBS_EXPORT bool hvd_dbs_step_clock_take_heard(int64_t clock) {
+HVD_DBS_EXPORT bool hvd_dbs_step_clock_take_signal(int64_t clock) {
   const auto found = hvd_dbs::FindStepClock(clock);
-  return found != nullptr && found->TakeHeard();
+  return found != nullptr && found->TakeSignal();
 }
 
 namespace {

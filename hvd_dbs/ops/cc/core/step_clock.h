@@ -65,7 +65,7 @@ class StepClock {
   void Ready(std::shared_ptr<const TimeMark> mark);
   void Back(std::shared_ptr<const TimeMark> mark, double num_samples);
   // A bucket of the step is ready to be sent, on the device of the gradients, and its sum is back,
-  // which the host knows at once. Numbers tell the buckets of a step apart.
+  // which the host knows at once. Numbers distinguish the buckets of a step.
   void BucketSent(int64_t number, std::shared_ptr<const TimeMark> mark);
   void BucketBack(int64_t number, HostMark mark);
   // So much of the time since the last `Back` is no part of the step under way.
@@ -81,13 +81,13 @@ class StepClock {
   void BeginStep(int64_t step) { step_ = step; }
   int64_t step() const { return step_; }
 
-  // Whether this rank tells the others, from its next step on, that it has changed.
+  // Whether this rank signals to the others, from its next step on, that it has changed.
   void Tell(bool has_changed) { has_changed_ = has_changed; }
   bool has_changed() const { return has_changed_; }
-  // Some rank has told so in the step under way.
-  void Hear() { heard_ = true; }
+  // Some rank has signalled a change in the step under way.
+  void ReceiveSignal() { received_ = true; }
   // Whether one has since the last call.
-  bool TakeHeard() { return heard_.exchange(false); }
+  bool TakeSignal() { return received_.exchange(false); }
 
  private:
   struct Bucket {
@@ -122,7 +122,7 @@ class StepClock {
   std::deque<StepTimes> known_;
   std::atomic<int64_t> step_ = -1;
   std::atomic<bool> has_changed_ = false;
-  std::atomic<bool> heard_ = false;
+  std::atomic<bool> received_ = false;
 };
 
 // Clocks by number, because a graph's operations can only name one by an attribute.

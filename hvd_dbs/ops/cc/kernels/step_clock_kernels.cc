@@ -85,31 +85,31 @@ class StepBackOp : public StepClockOp {
   }
 };
 
-class StepTellOp : public StepClockOp {
+class StepSignalOp : public StepClockOp {
  public:
   using StepClockOp::StepClockOp;
 
   void Compute(OpKernelContext* context) override {
-    Tensor* told;
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &told));
+    Tensor* signal;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &signal));
     const auto clock = Clock();
-    told->scalar<float>()() = clock != nullptr && clock->has_changed() ? 1 : 0;
+    signal->scalar<float>()() = clock != nullptr && clock->has_changed() ? 1 : 0;
   }
 };
 
-class StepHearOp : public StepClockOp {
+class StepReceiveSignalOp : public StepClockOp {
  public:
   using StepClockOp::StepClockOp;
 
   void Compute(OpKernelContext* context) override {
     if (!(context->input(0).scalar<float>()() > 0)) return;
-    if (const auto clock = Clock()) clock->Hear();
+    if (const auto clock = Clock()) clock->ReceiveSignal();
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepUnderWay").Device(tensorflow::DEVICE_CPU), StepUnderWayOp);
-REGISTER_KERNEL_BUILDER(Name("HvdDbsStepTell").Device(tensorflow::DEVICE_CPU), StepTellOp);
-REGISTER_KERNEL_BUILDER(Name("HvdDbsStepHear").Device(tensorflow::DEVICE_CPU), StepHearOp);
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepSignal").Device(tensorflow::DEVICE_CPU), StepSignalOp);
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepReceiveSignal").Device(tensorflow::DEVICE_CPU), StepReceiveSignalOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepFed").Device(tensorflow::DEVICE_CPU), StepFedOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepReady").Device(tensorflow::DEVICE_CPU), StepReadyOp);
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepBack").Device(tensorflow::DEVICE_CPU), StepBackOp);

@@ -54,26 +54,26 @@ num_samples: What this rank contributed, in host memory.
 clock: Number of the step clock.
 )doc");
 
-REGISTER_OP("HvdDbsStepTell")
-    .Output("told: float")
+REGISTER_OP("HvdDbsStepSignal")
+    .Output("signal: float")
     .Attr("clock: int")
     .SetIsStateful()
     .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-What this rank tells the others in this step: 1 where it has changed, else 0.
+What this rank signals to the others in this step: 1 where it has changed, else 0.
 
 clock: Number of the step clock.
 )doc");
 
-REGISTER_OP("HvdDbsStepHear")
-    .Input("told: float")
+REGISTER_OP("HvdDbsStepReceiveSignal")
+    .Input("signal: float")
     .Attr("clock: int")
     .SetIsStateful()
     .SetShapeFn(::tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
 Notes whether some rank has signalled a change in this step.
 
-told: A mean of what all have told, a scalar.
+signal: A mean of the signals of all ranks, a scalar.
 clock: Number of the step clock.
 )doc");
 

@@ -1,4 +1,4 @@
-"""What of each step is this rank's, told to the graph before the step begins."""
+"""What of each step is this rank's, announced to the graph before the step begins."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hvd_dbs.ops.step_samples import StepSamples
 _STEPS_AT_ONCE = 32
 
 
-class StepShares:
+class EpochSteps:
     """Keeps the graph informed of an epoch.
 
     Where all samples cost the same, a rank's number of them follows from plan and step, and the
     graph needs no more than the plans. Where windows are cut by cost it also depends on the
-    samples: then the graph is told step by step, as far as plans are settled, and refuses a step
-    that it was not told of.
+    samples: then steps are announced one by one, as far as plans are settled, and the graph
+    refuses a step that was not announced.
 
     Args:
         clock: This rank's.
@@ -35,12 +35,12 @@ class StepShares:
     def begin_epoch(
         self, stage: IndexStage, epoch: int, num_steps: int, batch_sizes: tuple[int, ...]
     ) -> None:
-        """An epoch of so many steps is open; `tell` goes on from here."""
+        """An epoch of so many steps is open; `announce` goes on from here."""
         self._stage, self._num_steps, self._rows = stage, num_steps, []
         full = sum(batch_sizes)
         of_all = (full, stage.part(epoch).num_left - (num_steps - 1) * full)
         if stage.is_cut_by_cost:
-            self.samples.begin_epoch_untold(num_steps, of_all)
+            self.samples.begin_epoch_announced(num_steps, of_all)
         else:
             self.samples.begin_epoch(num_steps, *self._full_and_last(stage, batch_sizes), of_all)
 
@@ -49,7 +49,7 @@ class StepShares:
         if self._stage is not None and not self._stage.is_cut_by_cost:
             self.samples.change(first, *self._full_and_last(self._stage, batch_sizes))
 
-    def tell(self, steps_done: int, num_ahead: int) -> None:
+    def announce(self, steps_done: int, num_ahead: int) -> None:
         """So many steps are over, and so many may run before the next call."""
         stage = self._stage
         if stage is None or not stage.is_cut_by_cost:
@@ -59,11 +59,11 @@ class StepShares:
         if known >= needed:
             return
         last = min(needed + _STEPS_AT_ONCE, self._num_steps, stage.num_settled)
-        shares = [(step, stage.share(step)) for step in range(known, last)]
+        ranks = [(step, stage.rank_step(step)) for step in range(known, last)]
         self._rows = [row for row in self._rows if row[0] >= steps_done]
-        self._rows += [(step, share.num_samples, share.work) for step, share in shares]
-        self.samples.tell(np.array(self._rows, dtype=np.float64))
+        self._rows += [(step, one.num_samples, one.work) for step, one in ranks]
+        self.samples.announce(np.array(self._rows, dtype=np.float64))
 
     def _full_and_last(self, stage: IndexStage, batch_sizes: tuple[int, ...]) -> tuple[int, int]:
-        full, last = (stage.share(step, batch_sizes) for step in (0, self._num_steps - 1))
+        full, last = (stage.rank_step(step, batch_sizes) for step in (0, self._num_steps - 1))
         return full.num_samples, last.num_samples
