@@ -99,10 +99,7 @@ assert hvd.allreduce(tf.constant(float(seen)), op=hvd.Sum) == dataset_size
 """
 
 AROUND = [
-    *(
-        Around(page, "hvd.Balancer(global_batch_size=512)", "augment = lambda x, y: (x + 0.1, y)")
-        for page in ("README.md", "docs/index.md")
-    ),
+    Around("README.md", "balancer = ", "augment = lambda x, y: (x + 0.1, y)"),
     Around(
         "docs/batch_statistics.md",
         "SyncBatchNormalization()",
@@ -329,9 +326,9 @@ class Block:
 
 
 def blocks() -> list[Block]:
-    """Those of all pages."""
+    """Those of all pages; one that is on two pages counts on the first."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [
+    found_blocks = [
         Block(
             str(page.relative_to(ROOT)),
             text.count("\n", 0, found.start()) + 1,
@@ -343,6 +340,7 @@ def blocks() -> list[Block]:
             r"^( *)```(python|diff)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL
         )
     ]
+    return list({block.text: block for block in reversed(found_blocks)}.values())[::-1]
 
 
 def _changed(diff: str) -> str:
