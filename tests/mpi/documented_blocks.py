@@ -47,7 +47,7 @@ INSTEAD = {
     "callbacks=[...]": "callbacks=callbacks",
     "epochs=10,": "epochs=2,",
 }
-"""In all blocks: what a reader fills in, and less to do."""
+"""In all blocks: what a reader adds, and less to do."""
 
 
 @dataclass(frozen=True)

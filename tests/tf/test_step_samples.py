@@ -52,7 +52,7 @@ def test_an_epoch_that_was_cut_short_starts_over():
     assert [int(samples.work().num_samples) for _ in range(3)] == [8, 8, 5]
 
 
-def test_steps_that_are_told_one_by_one():
+def test_steps_that_are_announced_one_by_one():
     samples = StepSamples(StepClock())
 
     @tf.function
@@ -67,7 +67,7 @@ def test_steps_that_are_told_one_by_one():
         samples.announce(np.array([[1, 0, 0.0], [2, 5, 9.25], [3, 6, 6.0], [4, 1, 0.5]]))
         assert np.array(two()).tolist() == [[5, 9.25], [6, 6]]
         assert samples.total == 19
-        with pytest.raises(tf.errors.InvalidArgumentError, match="end_steps behind each step"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="end_steps after each step"):
             two()
     samples.begin_epoch(num_steps=2, full=8, last=5)  # The next data set has no costs.
     assert np.array(two()).tolist() == [[8, 8], [5, 5]]

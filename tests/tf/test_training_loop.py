@@ -121,7 +121,7 @@ def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
         strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1)
     )
     agreed = []
-    monkeypatch.setattr(loop.log, "tell", lambda *_: agreed.append(loop.position.steps_done))
+    monkeypatch.setattr(loop.log, "write", lambda *_: agreed.append(loop.position.steps_done))
     under_way = []
     for step in range(1, 7):
         loop.end_steps(step)
