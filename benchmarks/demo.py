@@ -6,6 +6,7 @@ Run by `scripts/demo.sh`; every figure of its table is measured in that one run.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import sys
@@ -227,6 +228,8 @@ def main() -> None:
     say("ideal: measuring every rank's own time curve")
     seconds = 60 * options.minutes * _PART_FOR_CURVES
     best = ideal(own_step, collective, options.global_batch_size, seconds)
+    del own_step  # Ranks that are slowed end slowly if Python's end has to free its iterators.
+    gc.collect()
     num_steps = _steps_of_an_epoch(trainings, budget.seconds_left, len(images[0]))
     for training in trainings:
         training.cut_epochs(num_steps)
