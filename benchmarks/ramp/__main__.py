@@ -16,6 +16,7 @@ import datetime
 import json
 import os
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,7 @@ import hvd_dbs.keras as hvd
 from benchmarks.ramp.figures import compared, figures
 from benchmarks.ramp.report import draw, table
 from benchmarks.ramp.training import Digits, Setting, train
+from benchmarks.time_budget import TimeBudget, minutes
 
 FOLLOWS: dict[str, dict[str, Any]] = {
     "ramp": {"ramps_down": True},
@@ -40,9 +42,16 @@ UNCHANGED = "rate unchanged"
 
 
 def run_job(
-    setting: Setting, seeds: Sequence[int], digits: Digits, only_following: bool = False
+    setting: Setting,
+    seeds: Sequence[int],
+    digits: Digits,
+    budget: TimeBudget,
+    only_following: bool = False,
 ) -> dict[str, Any]:
-    """All variants of one setting, or only those in which the rate follows the ranks."""
+    """All variants of one setting, or only those in which the rate follows the ranks.
+
+    A seed after the other, as many as there is time for.
+    """
     variants: dict[str, tuple[Setting, dict[str, Any] | None]] = {
         name: (setting, follows) for name, follows in FOLLOWS.items()
     }
@@ -57,10 +66,11 @@ def run_job(
             setting.momentum,
         )
         variants[f"{ranks} rank{'s' if ranks > 1 else ''} throughout"] = (fixed, None)
-    runs: dict[str, list[Any]] = {}
-    for name, (one, follows) in variants.items():
-        runs[name] = [train(one, follows, seed, digits) for seed in seeds]
-        print(f"  {name}: done", flush=True)
+    runs: dict[str, list[Any]] = {name: [] for name in variants}
+    for number in budget.rounds(1, len(seeds)):
+        for name, (one, follows) in variants.items():
+            runs[name].append(train(one, follows, seeds[number], digits))
+        print(f"  seed {seeds[number]}: done", flush=True)
     return {
         "setting": asdict(setting),
         "figures": figures(runs),
@@ -81,15 +91,20 @@ def main() -> None:
         "--only-following", action="store_true", help="leave out runs whose rate does not change"
     )
     parser.add_argument("--output", type=Path, default=Path("build/ramp.json"))
+    parser.add_argument(
+        "--minutes", type=minutes, help="print what there is after so many; default: all seeds"
+    )
     options = parser.parse_args()
     hvd.init()
     digits = Digits()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     jobs = []
+    each = None if options.minutes is None else options.minutes / len(options.learning_rates)
     for rate in options.learning_rates:
+        budget = TimeBudget(each, say=print, begun=time.time())
         setting = Setting(tuple(options.ranks), options.epochs, options.local_batch_size, rate)
         print(f"learning rate {rate:g}", flush=True)
-        jobs.append(run_job(setting, seeds, digits, options.only_following))
+        jobs.append(run_job(setting, seeds, digits, budget, options.only_following))
         print("\n" + "\n".join(table(setting, jobs[-1])) + "\n", flush=True)
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__}
     result = {
