@@ -26,7 +26,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.change_signal import STEPS_WATCHED
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import Collective, connect
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
     options = parser.parse_args()
     hvd.init()
-    collective = job.connect()
+    collective = connect()
     seconds = _measure(options.steps)
     rows = [_figures(collective, seconds[:, which] - seconds[:, 0]) for which in (1, 2)]
     whole = 1e6 * float(np.median(seconds[:, 0]))
@@ -119,7 +119,7 @@ def _step(variant: int) -> Callable[[int], None]:
 
 
 def _figures(
-    collective: job.Collective, differences: NDArray[np.float64]
+    collective: Collective, differences: NDArray[np.float64]
 ) -> tuple[float, float, float]:
     """Microseconds of the slowest rank: a trimmed mean and its interval."""
     cut = int(_TRIMMED * len(differences))

@@ -23,7 +23,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from benchmarks.round import measure
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import connect
 from hvd_dbs.host.host_load import HostLoad
 
 _WORK = bytes(100_000)
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=50, help="of each strategy, each way")
     options = parser.parse_args()
     hvd.init()
-    collective = job.connect()
+    collective = connect()
     rows = list(measure(collective, options.rounds))
     waits, beside = (
         np.median([row[way] for row in rows], axis=0).tolist() for way in ("waits", "beside")

@@ -26,8 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.balancing import Bounds, Controller, strategies
-from hvd_dbs.comm import collective as job
-from hvd_dbs.job.decision_rounds import DecisionRounds
+from hvd_dbs.comm.collective import Collective, connect
+from hvd_dbs.job.round_schedule import RoundSchedule
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 
@@ -51,7 +51,7 @@ class Training:
     """
 
     def __init__(
-        self, collective: job.Collective, strategy: str, every: int | None, spread: float = _SPREAD
+        self, collective: Collective, strategy: str, every: int | None, spread: float = _SPREAD
     ) -> None:
         size = collective.size
         self._rank = collective.rank
@@ -61,7 +61,7 @@ class Training:
             strategies.resolve(strategy, every), _SAMPLES_PER_RANK * size, bounds
         )
         self._clock = StepClock()
-        self.rounds = DecisionRounds(collective, self._controller, self._clock)
+        self.rounds = RoundSchedule(collective, self._controller, self._clock)
         self.rounds.begin_training()
         self._batch_sizes = self._controller.plan.batch_sizes
         self.num_decisions = 0
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
     options = parser.parse_args()
     hvd.init()
-    collective = job.connect()
+    collective = connect()
     rows = list(measure(collective, options.rounds))
     peace, num_decisions = _peace(collective)
     silent, telling = _travelling(collective)
@@ -142,7 +142,7 @@ def main() -> None:
     hvd.shutdown()
 
 
-def measure(collective: job.Collective, num_rounds: int) -> Iterator[dict[str, Any]]:
+def measure(collective: Collective, num_rounds: int) -> Iterator[dict[str, Any]]:
     """What a round of each strategy costs both ways: median and 90th percentile, ms. Collective."""
     for name in _STRATEGIES:
         waiting = Training(collective, name, every=1)
@@ -165,7 +165,7 @@ def measure(collective: job.Collective, num_rounds: int) -> Iterator[dict[str, A
         }
 
 
-def _peace(collective: job.Collective) -> tuple[float, int]:
+def _peace(collective: Collective) -> tuple[float, int]:
     """Mean milliseconds a step of the slowest rank where nothing happens, and decisions."""
     training = Training(collective, "adaptive", None, spread=0.0)
     seconds = []
@@ -177,7 +177,7 @@ def _peace(collective: job.Collective) -> tuple[float, int]:
     return 1000 * float(total) / _PEACE_STEPS, training.num_decisions
 
 
-def _travelling(collective: job.Collective) -> tuple[float, float]:
+def _travelling(collective: Collective) -> tuple[float, float]:
     """Median ms of a reduction of gradients without and with the signal, on the slowest rank."""
     gradients = [tf.ones([1000])] * _NUM_GRADIENTS
     steps = [_reduction(has_signal) for has_signal in (False, True)]
@@ -208,7 +208,7 @@ def _reduction(has_signal: bool) -> Callable[..., tf.Tensor]:
     return step
 
 
-def _slowest(collective: job.Collective, seconds: list[float]) -> tuple[float, float]:
+def _slowest(collective: Collective, seconds: list[float]) -> tuple[float, float]:
     rows = collective.allgather(np.array(seconds[_WARM_UP:])).max(axis=0)
     return float(1000 * np.median(rows)), float(1000 * np.percentile(rows, 90))
 

@@ -37,7 +37,7 @@ from benchmarks.training.models import TASKS
 from benchmarks.training.neighbour import RemoteNeighbour
 from benchmarks.training.neighbour_times import NeighbourTimes
 from benchmarks.training.trainers import BalancedTrainer, Trainer, make_trainers
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import connect
 from hvd_dbs.job import step_file
 
 _SECONDS_UNTIL_THROTTLED = 0.5
@@ -65,7 +65,7 @@ class Job:
         journals: Path | None = None,
     ) -> None:
         self._cluster, self._lengths = cluster, lengths
-        self._collective = job.connect()
+        self._collective = connect()
         if self._collective.size != cluster.size:
             raise SystemExit(f"{self._collective.size} ranks started; expected {cluster.size}.")
         if (cluster.neighbour_of is not None) != (pipe is not None):

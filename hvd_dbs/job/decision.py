@@ -125,7 +125,7 @@ class Agreed:
     received: Received | None = None
 
 
-class DecisionRound:
+class DecisionExchange:
     """One allgather of floats and one broadcast of integers, beside the training.
 
     Paces are measured, time models learn, ranks exchange and rank 0 decides in the collective's

@@ -12,10 +12,10 @@ from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.job.decision import Agreed
 from hvd_dbs.job.decision_log import DecisionLog
-from hvd_dbs.job.decision_rounds import DecisionRounds
 from hvd_dbs.job.epoch_steps import EpochSteps
 from hvd_dbs.job.position import TrainingPosition
 from hvd_dbs.job.resizing import Resizing
+from hvd_dbs.job.round_schedule import RoundSchedule
 from hvd_dbs.job.speed_profile import SpeedProfile
 from hvd_dbs.ops.step_clock import StepClock
 
@@ -60,7 +60,7 @@ class TrainingLoop:
         self.log = log or DecisionLog(collective, controller)
         self.profile = profile or SpeedProfile(collective, controller)
         are_kept = self.log.has_journal or self.profile.is_used
-        self._rounds = DecisionRounds(collective, controller, self.clock, are_kept, links)
+        self._rounds = RoundSchedule(collective, controller, self.clock, are_kept, links)
         self._resizing = Resizing(collective, controller, self.position, on_resize)
         self._agreed_plan = controller.plan
         self._steps_in_call = 1

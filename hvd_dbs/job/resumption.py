@@ -11,7 +11,7 @@ from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.balancing.inheritance import inherit, slots_by_rank
 from hvd_dbs.balancing.place import Place
 from hvd_dbs.comm import agreement
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import Collective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.job.balancer_state import BalancerState, SavedRank
 from hvd_dbs.job.position import TrainingPosition
@@ -47,7 +47,7 @@ class Resumption:
 
     def __init__(
         self,
-        collective: job.Collective,
+        collective: Collective,
         controller: Controller,
         position: TrainingPosition,
         places: Sequence[Place],

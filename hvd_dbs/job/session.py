@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import hvd_dbs
 from hvd_dbs.comm import agreement
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import ElasticCollective, connect_for_long, is_elastic
 from hvd_dbs.comm.introduction import Introduction, introduce
 from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.data.evaluation_stage import Evaluation
@@ -52,13 +52,13 @@ class Session:
     """
 
     def __init__(self, arguments: BalancerArguments) -> None:
-        self.collective = job.connect_for_long()
+        self.collective = connect_for_long()
         ranks = introduce(self.collective, _versions())
         self._given, self._limits = arguments.identity, arguments.limits
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
         places = places_by_rank(self.collective)
-        bounds = self._limits.bounds(places, is_elastic=job.is_elastic())
+        bounds = self._limits.bounds(places, is_elastic=is_elastic())
         self.controller = arguments.controller(bounds)
         self.learning_rate = DynamicLearningRate(self.controller.global_batch_size)
         self._links = LinkMeter()
@@ -117,7 +117,7 @@ class Session:
 
     def rejoin(self, state: Mapping[str, Any], global_batch_size: int) -> None:
         """See `Balancer.rejoin`. Collective."""
-        if not isinstance(self.collective, job.ElasticCollective):
+        if not isinstance(self.collective, ElasticCollective):
             self.resumption.load(state)  # The ranks of other jobs do not change.
             return
         self.resumption.remember()

@@ -15,7 +15,7 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from numpy.typing import NDArray
 
 from hvd_dbs.comm import agreement
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import connect
 from hvd_dbs.ops import native
 from hvd_dbs.tensorflow.variables import broadcast_arrays
 
@@ -138,7 +138,7 @@ class ElasticState(State):
 
         Ranks may have missed the last commit of the others when one died in the middle of it.
         """
-        collective = job.connect()
+        collective = connect()
         agreement.require_equal(collective, {"values": str(self._names)})
         commits = collective.allgather(np.array([self.num_commits], dtype=np.int64))[:, 0]
         root = int(np.argmax(commits))

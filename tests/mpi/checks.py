@@ -105,9 +105,9 @@ def _results(report: Path) -> dict[str, dict[str, str]]:
 def run(checks: Mapping[str, Callable[[], None]], report: Path) -> None:
     """Runs checks on this rank, after `hvd.init()`; rank 0 reports."""
     from hvd_dbs.comm import agreement
-    from hvd_dbs.comm import collective as job
+    from hvd_dbs.comm.collective import connect
 
-    collective = job.connect()
+    collective = connect()
     for name, check in checks.items():
         failure = skipped = ""
         try:

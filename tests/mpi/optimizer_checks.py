@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import connect
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -244,7 +244,7 @@ def check_loss_scaling_the_wrong_way_round_is_an_error():
 def check_a_collective_takes_its_thread_along():
     """Once each balancer left a thread behind, until the process ended."""
     before = set(threading.enumerate())
-    collective = job.connect()
+    collective = connect()
     collective.start(lambda ranks: ranks.allgather(np.zeros(1))).result(10)
     threads = set(threading.enumerate()) - before
     assert len(threads) == int(hvd.size() > 1)

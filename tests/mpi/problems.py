@@ -228,8 +228,8 @@ def weights_of_all_ranks(model: keras.Model) -> NDArray[np.float64]:
 
 def hvd_collective() -> Any:
     """The job's collective, made once."""
-    from hvd_dbs.comm import collective as job
+    from hvd_dbs.comm.collective import connect
 
     if not hasattr(hvd_collective, "made"):
-        hvd_collective.made = job.connect()  # type: ignore[attr-defined]
+        hvd_collective.made = connect()  # type: ignore[attr-defined]
     return hvd_collective.made  # type: ignore[attr-defined]

@@ -14,10 +14,10 @@ from hvd_dbs.comm.threaded_collective import ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.job import overhead
 from hvd_dbs.job.communication import Communication
-from hvd_dbs.job.decision import DecisionRound, Received, Report
-from hvd_dbs.job.decision_rounds import DecisionRounds
+from hvd_dbs.job.decision import DecisionExchange, Received, Report
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.rank_pace import Pace
+from hvd_dbs.job.round_schedule import RoundSchedule
 from hvd_dbs.sampling import SampleCosts
 from tests.tf.given_clock import GivenClock
 
@@ -178,7 +178,7 @@ def test_a_round_tells_what_it_took_beside_the_training():
 
     for collective, beside in ((Threaded(), True), (AloneCollective(), False)):
         controller = Controller(strategies.dbs(), 4, Bounds.of(1, minimum=1))
-        one = DecisionRound(collective, controller, measure, num_steps=1)
+        one = DecisionExchange(collective, controller, measure, num_steps=1)
         one.finish()
         collective.close()
         assert one.seconds_beside >= 0.01 if beside else one.seconds_beside == 0
@@ -194,7 +194,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
     monkeypatch.setattr(overhead, "num_usable_cores", lambda: 1)
     collective = Threaded()
     controller = Controller(strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1))
-    rounds = DecisionRounds(collective, controller, GivenClock([1.0]))
+    rounds = RoundSchedule(collective, controller, GivenClock([1.0]))
     monkeypatch.setattr(rounds.pace, "measure", measure)
     rounds.begin_training()
     rounds.end_steps(1, 1, 4)
@@ -211,7 +211,7 @@ def test_a_strategy_knows_what_a_round_costs(loop):
     for cost in (0.0, 0.25):
         controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
         told = Report(Measurement.of([4], [1.0]), cost)
-        agreed = DecisionRound(
+        agreed = DecisionExchange(
             AloneCollective(), controller, lambda told=told: told, num_steps=1
         ).finish()
         costs.append((controller.decision_seconds, agreed.steps_to_next))

@@ -20,8 +20,8 @@ from hvd_dbs.cli.verify.findings import (
 )
 from hvd_dbs.cli.verify.problem import Step, VerifyProblem
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.comm import collective as job
 from hvd_dbs.comm.agreement import allgather_text, raise_together
+from hvd_dbs.comm.collective import Collective, connect, is_elastic
 
 if TYPE_CHECKING:
     from hvd_dbs.cli.verify.training import Training
@@ -64,7 +64,7 @@ def command(
 
     Exit codes, the same on all ranks: 0; 1 if a property FAILED; 2 if nothing could be checked.
     """
-    if job.is_elastic():
+    if is_elastic():
         raise InputError(
             "hvd-dbs verify is for jobs whose ranks stay. Start it without --min-np, --max-np and "
             "--host-discovery-script."
@@ -79,7 +79,7 @@ def command(
             f"scripts/setup.sh installs all of TensorFlow, Keras and Horovod."
         ) from error
     hvd.init()
-    collective = job.connect()
+    collective = connect()
     _print(collective, _heading(collective, verify_training.prepare()))
     if model is None:
         problem = VerifyProblem(collective.size, seed)
@@ -98,7 +98,7 @@ def command(
 
 
 def _of_model(
-    collective: job.Collective, name: str, seed: int, steps: int, batch: int | None
+    collective: Collective, name: str, seed: int, steps: int, batch: int | None
 ) -> list[Finding]:
     """The findings of a model of the user's, printed as they come. Collective."""
     from hvd_dbs.cli.verify.model_check import Request, verify_model
@@ -111,7 +111,7 @@ def _of_model(
     return findings
 
 
-def _heading(collective: job.Collective, device: str) -> str:
+def _heading(collective: Collective, device: str) -> str:
     """What the job consists of, in a line. Collective.
 
     Raises:
@@ -136,7 +136,7 @@ def _heading(collective: job.Collective, device: str) -> str:
 
 
 def _findings(
-    collective: job.Collective,
+    collective: Collective,
     problem: VerifyProblem,
     training: Training,
     steps: list[tuple[Step, list[int]]],
@@ -159,11 +159,11 @@ def _findings(
     return [*sampling_findings(problem, seen), *training_findings(problem, seen, reports)]
 
 
-def _gather(collective: job.Collective, data: Any) -> list[Any]:
+def _gather(collective: Collective, data: Any) -> list[Any]:
     """Plain data of all ranks, by rank. Collective."""
     return [json.loads(text) for text in allgather_text(collective, json.dumps(data))]
 
 
-def _print(collective: job.Collective, *lines: str) -> None:
+def _print(collective: Collective, *lines: str) -> None:
     if collective.rank == 0:
         click.echo("\n".join(lines))

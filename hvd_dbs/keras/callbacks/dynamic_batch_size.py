@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.comm import agreement
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import ElasticCollective
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
@@ -242,7 +242,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     def _check(self) -> None:
         collective = self._balancer.collective
-        if isinstance(collective, job.ElasticCollective) and not collective.has_met:
+        if isinstance(collective, ElasticCollective) and not collective.has_met:
             raise RuntimeError(
                 "The ranks of this elastic job have not met. Call fit in a function decorated with "
                 "hvd.elastic.run, with hvd.elastic.KerasState(model, ...) as its argument."

@@ -10,7 +10,7 @@ import numpy as np
 
 from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.comm import agreement
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import Collective, connect
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.keras.metric_sums import (
     MetricValues,
@@ -61,14 +61,14 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if balancer is not None:
             require_balancer(balancer, "MetricAverageCallback")
         self._balancer = balancer
-        self._collective: job.Collective | None = None
+        self._collective: Collective | None = None
         self._validation_samples = 1
         self._is_in_epoch = False
         self._training_values: MetricValues | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Joins the other ranks."""
-        self._collective = job.connect()
+        self._collective = connect()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Forgets the validation before."""
@@ -146,7 +146,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             logs.update(self._training_results(balancer, self._collective, own))
 
     def _training_results(
-        self, balancer: Balancer, collective: job.Collective, own: dict[str, Any]
+        self, balancer: Balancer, collective: Collective, own: dict[str, Any]
     ) -> dict[str, Any]:
         """Results over all ranks of the metrics of the epoch. Collective."""
         values = self._training_values or metric_values(self.model)

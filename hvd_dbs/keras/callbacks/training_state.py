@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.comm import agreement
-from hvd_dbs.comm import collective as job
+from hvd_dbs.comm.collective import ElasticCollective
 from hvd_dbs.job.state_file import read_state, write_state
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.keras.model_build import build_for_fit, build_optimizer, is_built
@@ -137,7 +137,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
 
     def _has_newer(self) -> bool:
         """Whether this is an elastic job whose ranks have changed: its last commit is newer."""
-        is_elastic = isinstance(self._balancer.collective, job.ElasticCollective)
+        is_elastic = isinstance(self._balancer.collective, ElasticCollective)
         return is_elastic and self._position.start is not None
 
     def _save(self) -> None:

@@ -13,7 +13,7 @@ from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.host.host_load import HostLoad
 from hvd_dbs.job.communication import Communication
-from hvd_dbs.job.decision import Agreed, DecisionRound, Report
+from hvd_dbs.job.decision import Agreed, DecisionExchange, Report
 from hvd_dbs.job.overhead import Overhead
 from hvd_dbs.job.rank_pace import RankPace, RoundSteps
 from hvd_dbs.ops.step_clock import StepClock
@@ -21,7 +21,7 @@ from hvd_dbs.ops.step_clock import StepClock
 _LOGGER = logging.getLogger(__name__)
 
 
-class DecisionRounds:
+class RoundSchedule:
     """The round under way, and when the next one is due.
 
     A round is begun behind one step and finished behind the next, so that nobody waits for it.
@@ -57,7 +57,7 @@ class DecisionRounds:
         self._strategy = controller.strategy
         self._host_load = HostLoad()
         self._links = links or LinkMeter()
-        self._under_way: DecisionRound | None = None
+        self._under_way: DecisionExchange | None = None
         self._communication: Communication | None = None
         self._steps_since = 0
         self._steps_in_round = 0
@@ -168,13 +168,13 @@ class DecisionRounds:
         first = watched_from(self._collective.size, self._steps_to_next)
         return self.leaves_cadence and first is not None and self._steps_in_round >= first
 
-    def _start(self, batch_size: int, is_change: bool = False) -> DecisionRound:
+    def _start(self, batch_size: int, is_change: bool = False) -> DecisionExchange:
         self.overhead.begin_round()
         num_steps, self._steps_since = self._steps_since, 0
         self._steps_in_round = 0
         self._is_change = is_change
         report = partial(self._report, self.pace.take(), batch_size, self.steps_ahead)
-        return DecisionRound(
+        return DecisionExchange(
             self._collective, self._controller, report, num_steps, self._communication
         )
 
