@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.papers.rows import Row, report
-from hvd_dbs.balancing.ramps import RampState
+from hvd_dbs.learning_rate.ramp import RampState
 
 _BASE = 64
 """Samples of one worker; only ratios of batch sizes count."""

@@ -14,74 +14,84 @@ class Priors:
 
     # The curve of a rank.
     fixed_part: float = 0.15
-    """Part of a step at the first batch size that does not grow with samples."""
+    """Part of a step at the first batch size that does not grow with samples: launching kernels
+    and the optimizer take some of each step."""
     fixed_part_sd: float = 0.3
-    """How unsure that is."""
+    """Deviation of that: between none and a half is common."""
     roughness_sd: float = 0.03
-    """Log seconds by which a curve leaves the smooth line."""
+    """Log seconds by which a curve leaves the smooth line: kernels differ by a few per cent."""
     tile: float = 16.0
-    """Samples of which multiples fill a kernel's tiles."""
+    """Samples of which multiples fill tiles: kernels compute blocks of 8 to 32."""
     tile_roughness: float = 8.0
-    """Times as much as elsewhere by which a curve may leave the straight line there, at most."""
+    """Times the roughness that filling a tile may save, at most: a quarter of a step."""
     jump_rate: float = 0.02
     """Part of batch sizes from which on another kernel is used: on four measured GPUs 2.3 % change
     a step by a tenth or more."""
 
     # What a round shows of it.
     noise_sd: float = 0.03
-    """Log seconds by which single steps differ."""
+    """Log seconds by which single steps differ: about what quiet machines show."""
     noise_rounds: float = 4.0
-    """Rounds that this prior counts for."""
+    """Rounds that this prior counts for: few, since machines differ by orders of magnitude."""
     memory_rounds: float = 60.0
-    """Rounds that what was seen counts for at most."""
+    """Rounds that observations count for at most: deviations are then known within a tenth, and
+    follow a machine that becomes noisier."""
     drift_sd: float = 0.0002
-    """Log seconds by which any rank's pace wanders in a step; square root of steps."""
+    """Log seconds by which any rank's pace wanders in a step, in square roots of steps: 0.6 % in
+    1,000 steps, as temperatures do."""
     change_rate: float = 0.003
-    """Changes of pace a step."""
+    """Changes of pace a step: one in 300 steps, since other jobs last for minutes."""
     change_sd: float = 0.6
-    """Log seconds of a change, or of a jump of the curve."""
+    """Log seconds of a change, or of a jump of the curve: up to twice as slow or as fast is
+    common."""
     trend_rounds: float = 4.0
-    """Rounds over which surprises are averaged, to see whether they point the same way."""
+    """Rounds over which surprises are averaged, to see whether they point the same way: the fewest
+    in which a trend exceeds the noise."""
     trend_sigmas: float = 3.5
-    """Deviations from which such a mean is no chance: one in about 2,000 rounds is beyond them."""
+    """Deviations from which such a mean is no chance: one in about 2,000 rounds exceeds them."""
     pause_rate: float = 0.005
-    """Steps that something else held up: a garbage collector, a page fault storm."""
+    """Steps that something else held up, such as a garbage collector: less than one in a
+    hundred."""
     pause_log: float = 1.5
-    """Log of how many times as long those take."""
+    """Log of how many times as long those take: four to five times."""
     pause_sd: float = 1.0
-    """How much that varies."""
+    """Deviation of that: twice as long is a pause, and so is ten times."""
 
     # Slow periods, and loads that announce them.
     slow: float = 0.2
-    """Log seconds from which a rank is in a slow period, and rise of -log(1 - load) for one."""
+    """Log seconds from which a rank is in a slow period, and rise of -log(1 - load) for one: less
+    is within what paces wander by."""
     slow_sd: float = 0.25
-    """By how much the sizes of a rank's slow periods vary, in parts of them."""
+    """Deviation of the sizes of a rank's slow periods, in parts of them: neighbours differ."""
     most_load: float = 0.8
-    """Load beyond which a reading says nothing more: a step would take five times as long."""
+    """Load beyond which a reading shows nothing more: a step would take five times as long."""
     load_memory: float = 5.0
-    """Readings over which a host's usual load is averaged."""
+    """Readings over which a host's usual load is averaged: a few seconds."""
     load_effect: float = 0.5
     """Part of such a rise by which steps get slower: all on busy processors, none on idle ones."""
 
     # Prices.
     reaction: float = 2.0
-    """Steps until a slow rank is helped, and until what is new is seen."""
+    """Steps until a slow rank is helped, and until what is new is seen: data are prepared
+    ahead."""
     switch: float = 2.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0
     """Ranks that count as seen to be equal beforehand, for each rank: machines often are."""
     unequal_sd: float = 0.15
-    """Log seconds by which ranks differ that are not on time, and part of nearly even shares."""
+    """Log seconds by which ranks differ at least that are not equal, and part by which shares of a
+    nearly even plan differ at most: less is within the noise of many machines."""
 
     # When to decide again.
     gain_first: float = 0.3
-    """Log seconds of a step that a start from the even plan is expected to gain."""
+    """Log seconds of a step that a start from the even plan is expected to gain: unequal machines
+    are why this is used."""
     gain_memory: float = 30.0
-    """Steps over which the gains of decisions are remembered."""
+    """Steps over which the gains of decisions are remembered: a few rounds in peace."""
     most_steps: float = 20.0
-    """Steps between two decisions at most."""
+    """Steps between two decisions at most: a change without a signal is seen within these."""
     decision_share: float = 0.002
-    """Part of the time that decisions may take where nothing changes."""
+    """Part of the time that decisions may take where nothing changes: too little to measure."""
 
 
 PRIORS = Priors()

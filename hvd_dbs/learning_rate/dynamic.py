@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_dbs.balancing.ramps import RAMP_ITERATIONS, Ramp, RampState
 from hvd_dbs.learning_rate.factor import LearningRateFactor
+from hvd_dbs.learning_rate.ramp import RAMP_ITERATIONS, Ramp, RampState
 
 
 class DynamicLearningRate:
-    """A factor on the learning rate that follows the global batch size, once it is told to.
+    """A factor on the learning rate that follows the global batch size, once a callback begins it.
 
     Args:
         global_batch_size: Samples of all ranks in a step.

@@ -69,7 +69,7 @@ class CountReader:
         return _at(self._order, self._part, mine.start, mine.count)
 
     def rank_step(self, step: int, batch_sizes: Sequence[int]) -> RankStep:
-        """As `Reader.share`."""
+        """As `Reader.rank_step`."""
         count = step_batch_sizes(step, batch_sizes, self._part.num_left)[self._rank]
         return RankStep(count, float(count))
 
@@ -106,7 +106,7 @@ class CostReader:
         return batch[start:end]
 
     def rank_step(self, step: int, batch_sizes: Sequence[int]) -> RankStep:
-        """As `Reader.share`."""
+        """As `Reader.rank_step`."""
         batch = self._global_batch(step, sum(batch_sizes))
         start, end = self._window(batch, batch_sizes)
         units = self._costs.units[batch[start:end]].sum(dtype=np.float64)

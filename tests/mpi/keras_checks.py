@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.balancing.ramps import Ramp
 from hvd_dbs.comm.agreement import allgather_text
+from hvd_dbs.learning_rate.ramp import Ramp
 from tests.mpi.problems import (
     SEED,
     compile_model,

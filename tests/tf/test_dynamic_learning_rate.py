@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.balancing.ramps import Ramp
 from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate
 from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
+from hvd_dbs.learning_rate.ramp import Ramp
 from tests.mpi.problems import SEED, compile_model, fit, flat, images, model, published_run, sgd
 
 MOMENTUM, RATE = 0.9, 0.1

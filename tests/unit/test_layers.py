@@ -25,7 +25,7 @@ ALLOWED = {
     "comm": {"rank_names", "watchdog"},
     "elastic": {"comm", "rank_names", "watchdog"},
     "data": {"sampling", "ops", "host"},
-    "learning_rate": {"balancing"},
+    "learning_rate": set(),
     "job": {
         "balancing",
         "comm",

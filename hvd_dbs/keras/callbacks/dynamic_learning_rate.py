@@ -7,8 +7,8 @@ from typing import Any
 import keras
 
 from hvd_dbs.balancer import Balancer, require_balancer
-from hvd_dbs.balancing.ramps import RAMP_ITERATIONS, RULES
 from hvd_dbs.comm import agreement
+from hvd_dbs.learning_rate.ramp import RAMP_ITERATIONS, RULES
 
 
 class DynamicLearningRateCallback(keras.callbacks.Callback):
@@ -19,7 +19,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
     first begins with this callback. After `balancer.resize`, or where an elastic job changes its
     global batch size, updates use that rate times a multiplier, which goes over to the ratio of
     the batch sizes (rule "linear") or to its square root ("sqrt") step by step:
-    `hvd_dbs.balancing.ramps.Ramp` has the formula, what it means for momentum is said in
+    `hvd_dbs.learning_rate.ramp.Ramp` has the formula, what it means for momentum is said in
     `docs/changing_batches.md`. `optimizer.learning_rate` stays the optimizer's own rate.
 
     A rate that grows follows the published ramp. One that falls is set at once, since the ramp made

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_dbs.balancing.ramps import Ramp, RampState
+from hvd_dbs.learning_rate.ramp import Ramp, RampState
 
 positive = st.floats(1e-2, 1e2)
 
