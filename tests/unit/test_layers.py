@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,13 @@ def test_imports_point_one_way(path):
             assert names[1] == part or names[1] in ALLOWED[part], f"{part} imports {name}"
         if names[0] in HEAVY and part in ALLOWED and part != "cli":
             assert part in HEAVY[names[0]], f"{part} imports {name}"
+
+
+def test_places_that_contributing_names_exist():
+    page = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    table = page[page.index("## Where things are") : page.index("Imports point one way")]
+    places = re.findall(r"`(\w+/[\w/]+(?:\.py|/))`", table)
+    assert len(places) >= 20 and all((PACKAGE / place).exists() for place in places)
 
 
 def test_the_brain_needs_numpy_alone():
