@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
+from hvd_dbs.keras.internals import all_layers, own_state
 from hvd_dbs.keras.layers.sync_batch_normalization import Synchronized
 from hvd_dbs.keras.random_streams import seed_generators
 from hvd_dbs.keras.same_weights import difference_from_rank_0
@@ -119,7 +120,7 @@ def of_padding_samples(model: keras.Model) -> list[tf.Variable]:
     random seeds, whose counters are the same on all ranks.
     """
     shared = {id(generator.state) for generator in seed_generators(model)}
-    synchronized = [one for one in model._flatten_layers() if isinstance(one, Synchronized)]
+    synchronized = [one for one in all_layers(model) if isinstance(one, Synchronized)]
     shared |= {id(variable) for layer in synchronized for variable in layer.weights}
     variables = model.non_trainable_variables + model.metrics_variables
     return [variable.value for variable in variables if id(variable) not in shared]
@@ -129,7 +130,7 @@ def _of_own_batches(model: keras.Model) -> list[tf.Variable]:
     """Moving statistics of layers that are trained and not synchronized."""
     layers = [
         layer
-        for layer in model._flatten_layers()
+        for layer in all_layers(model)
         if isinstance(layer, keras.layers.BatchNormalization)
         and not isinstance(layer, Synchronized)
         and layer.trainable
@@ -145,12 +146,12 @@ def _of_other_layers(model: keras.Model) -> list[keras.Variable]:
     """
     layers = [
         layer
-        for layer in model._flatten_layers()
+        for layer in all_layers(model)
         if layer.trainable
         and not isinstance(layer, keras.layers.BatchNormalization)
         and not getattr(layer, "stateful", False)
     ]
-    return list({id(v): v for layer in layers for v in layer._non_trainable_variables}.values())
+    return list({id(v): v for layer in layers for v in own_state(layer)}.values())
 
 
 def _size(variable: tf.Variable) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,13 @@ import tensorflow as tf
 from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.keras.batch_statistics import of_padding_samples
 from hvd_dbs.keras.global_losses import global_losses
+from hvd_dbs.keras.internals import (
+    added_losses_by,
+    all_layers,
+    compiled_losses,
+    is_of_keras,
+    losses_of_call,
+)
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, within
 
 _LOGGER = logging.getLogger(__name__)
@@ -98,31 +105,29 @@ def train_on_global_batches(model: keras.Model, balancer: Balancer) -> None:
 @contextmanager
 def _added_losses(model: keras.Model, batch: GlobalBatch) -> Iterator[None]:
     """Within it, losses of `add_loss` are looked at as the model adds them up."""
-    plain = model._aggregate_additional_loss
     are_sums = _activity_losses_are_sums()
 
-    def aggregate(loss: tf.Tensor) -> tf.Tensor:
-        if not any(loss is one for one in _activity_losses(model)):
-            batch.losses.check(loss, _ADDED_LOSS)
-        elif are_sums:
-            loss = loss * tf.cast(batch.sum_factor, loss.dtype)
-        return plain(loss)
+    def wrap(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def aggregate(loss: tf.Tensor) -> Any:
+            if not any(loss is one for one in _activity_losses(model)):
+                batch.losses.check(loss, _ADDED_LOSS)
+            elif are_sums:
+                loss = loss * tf.cast(batch.sum_factor, loss.dtype)
+            return plain(loss)
 
-    model._aggregate_additional_loss = aggregate
-    try:
+        return aggregate
+
+    with added_losses_by(model, wrap):
         yield
-    finally:
-        del model._aggregate_additional_loss
 
 
 def _activity_losses(model: keras.Model) -> list[tf.Tensor]:
     """Those that Keras's regularizers make of the outputs of Keras's layers."""
     return [
         loss
-        for layer in model._flatten_layers()
-        if type(layer.activity_regularizer).__module__.startswith("keras.src.regularizers.")
-        and type(layer).__module__.startswith("keras.src.layers.")
-        for loss in layer._losses
+        for layer in all_layers(model)
+        if is_of_keras(layer.activity_regularizer, "regularizers") and is_of_keras(layer, "layers")
+        for loss in losses_of_call(layer)
     ]
 
 
@@ -140,7 +145,7 @@ def _warn(model: keras.Model, batch: GlobalBatch) -> None:
     opaque = list(dict.fromkeys(batch.losses.opaque))
     if not batch.losses.known and not opaque:
         opaque = [_OWN_LOSS]
-    if any(_compares_samples(one.loss) for one in _compiled_losses(model)):
+    if any(_compares_samples(one.loss) for one in compiled_losses(model)):
         opaque.append(_COMPARED_SAMPLES)
     if opaque and hvd.rank() == 0:
         _LOGGER.warning(
@@ -151,10 +156,6 @@ def _warn(model: keras.Model, batch: GlobalBatch) -> None:
             model.name,
             " and on ".join(opaque),
         )
-
-
-def _compiled_losses(model: keras.Model) -> list[Any]:
-    return getattr(model._compile_loss, "_flat_losses", None) or []
 
 
 def _compares_samples(loss: Any) -> bool:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.internals import LOSS_REDUCTION, METRIC_REDUCTION, reduction_modules
 from hvd_dbs.tensorflow.global_batch import current_global_batch
 
-_LOSS, _METRIC = "reduce_weighted_values", "reduce_to_samplewise_values"
 ONE_NUMBER = "a loss function that returns one number for the whole batch"
 
 
@@ -28,32 +27,22 @@ def global_losses() -> Iterator[None]:
     Raises:
         RuntimeError: If this version of Keras has no such functions.
     """
-    from keras.src.losses import loss as losses
-    from keras.src.metrics import reduction_metrics as metrics
-
-    if not (
-        _calls(keras.losses.Loss.__call__, losses, _LOSS)
-        and _calls(keras.metrics.Mean.update_state, metrics, _METRIC)
-        and hasattr(losses, "apply_mask")
-    ):
+    modules = reduction_modules()
+    if modules is None:
         raise RuntimeError(
             f"Keras {keras.__version__} reduces losses in a way that hvd_dbs does not know, so "
             f"masked and weighted losses would not be those of the global batch. Install a version "
             f"of Keras that `hvd-dbs doctor` calls supported."
         )
-    plain_loss, plain_metric = getattr(losses, _LOSS), getattr(metrics, _METRIC)
-    setattr(losses, _LOSS, _global_reduction(plain_loss, losses.apply_mask))
-    setattr(metrics, _METRIC, _weighted_scalars(plain_metric))
+    losses, metrics = modules
+    plain_loss, plain_metric = getattr(losses, LOSS_REDUCTION), getattr(metrics, METRIC_REDUCTION)
+    setattr(losses, LOSS_REDUCTION, _global_reduction(plain_loss, losses.apply_mask))
+    setattr(metrics, METRIC_REDUCTION, _weighted_scalars(plain_metric))
     try:
         yield
     finally:
-        setattr(losses, _LOSS, plain_loss)
-        setattr(metrics, _METRIC, plain_metric)
-
-
-def _calls(caller: Any, module: ModuleType, name: str) -> bool:
-    """Whether a function looks this name up in its module."""
-    return hasattr(module, name) and name in caller.__code__.co_names
+        setattr(losses, LOSS_REDUCTION, plain_loss)
+        setattr(metrics, METRIC_REDUCTION, plain_metric)
 
 
 def _global_reduction(plain: Callable[..., Any], apply_mask: Callable[..., Any]) -> Any:

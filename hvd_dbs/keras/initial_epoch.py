@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from hvd_dbs.keras import internals
+
 if TYPE_CHECKING:
     from hvd_dbs.job.position import TrainingPosition
 
@@ -17,13 +19,13 @@ def set_initial_epoch(model: keras.Model, position: TrainingPosition) -> None:
     Does nothing where there is no such place. Keras's `BackupAndRestore` does it the same way.
     """
     if position.start_epoch is not None:
-        model._initial_epoch = position.start_epoch
+        internals.set_initial_epoch(model, position.start_epoch)
 
 
 def clear_initial_epoch(model: keras.Model, position: TrainingPosition) -> None:
     """Lets the next `fit` begin where its arguments say; to be called before training goes on."""
     if position.start_epoch is not None:
-        model._initial_epoch = None
+        internals.set_initial_epoch(model, None)
 
 
 def require_same_epoch(epochs: Sequence[int]) -> None:

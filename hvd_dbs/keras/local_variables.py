@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.internals import is_built
 from hvd_dbs.keras.optimizer_options import innermost
 from hvd_dbs.tensorflow.variables import tensorflow_variable
 
@@ -44,7 +45,7 @@ def references_of_layers(layers: Any) -> set[Any]:
                 f"local_layers holds a {type(layer).__name__}; expected layers of Keras, such as "
                 f"local_layers=[model.layers[0]]."
             )
-        if not all(one.built for one in layer._flatten_layers()):
+        if not is_built(layer):
             raise ValueError(
                 f"The local layer {layer.name!r} is not built, so its variables are not known. "
                 f"Build the model first: an Input layer, or model.build(shape)."

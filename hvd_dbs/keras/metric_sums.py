@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
+from hvd_dbs.keras.internals import is_class_of_keras
 
 MetricValues = list[tuple[keras.Variable, NDArray[Any]]]
 """Variables of metrics, and a value of each."""
 
 _NAME = "hvd_dbs.metric_sums"
-_KERAS = ("keras.src.metrics.", "keras.src.trainers.")
 
 
 def sum_metrics(model: keras.Model, weight: int, num_batches: int) -> None:
@@ -148,7 +148,7 @@ def _names_that_may_be_no_sums(model: keras.Model) -> set[str]:
     names: set[str] = set()
     for metric in _with_inner(model.metrics):
         bases = [base for base in type(metric).__mro__ if base is not keras.metrics.Metric]
-        if not any(base.__module__.startswith(_KERAS) for base in bases):
+        if not any(is_class_of_keras(base, "metrics", "trainers") for base in bases):
             result = metric.result()
             names |= set(result) if isinstance(result, dict) else {metric.name}
     return names

@@ -6,6 +6,7 @@ import logging
 
 import keras
 
+from hvd_dbs.keras.internals import build_for, data_of_epoch, is_built
 from hvd_dbs.watchdog.activity import call_of_fit
 
 _LOGGER = logging.getLogger(__name__)
@@ -28,21 +29,16 @@ def build_for_fit(model: keras.Model) -> bool:
     if not is_built(model):
         fit = call_of_fit()  # Keras tells callbacks nothing of the data.
         iterator = None if fit is None else fit.f_locals.get("epoch_iterator")
-        dataset = getattr(iterator, "_distributed_dataset", None)
+        dataset = data_of_epoch(iterator)
         if dataset is None:
             return False
         try:
-            model._symbolic_build(data_batch=dataset.element_spec)
+            build_for(model, dataset)
         except Exception as error:  # Of any type: it is the user's code that is called.
             _LOGGER.debug("the model is left to its first step to build", exc_info=error)
             return False
     build_optimizer(model)
     return True
-
-
-def is_built(model: keras.Model) -> bool:
-    """Whether no layer is left that a call of the model could build."""
-    return all(layer.built for layer in model._flatten_layers())
 
 
 def build_optimizer(model: keras.Model) -> None:

@@ -6,6 +6,7 @@ import hashlib
 
 import keras
 
+from hvd_dbs.keras.internals import all_layers
 from hvd_dbs.keras.model_build import build_for_fit
 
 
@@ -20,6 +21,6 @@ def model_fingerprint(model: keras.Model) -> str:
     build_for_fit(model)
     weights = [(str(tuple(weight.shape)), str(weight.dtype)) for weight in model.weights]
     inputs = [str(tuple(one.shape)) for one in getattr(model, "inputs", None) or []]
-    precisions = sorted({layer.dtype_policy.name for layer in model._flatten_layers()})
+    precisions = sorted({layer.dtype_policy.name for layer in all_layers(model)})
     text = repr((type(model).__name__, weights, inputs, precisions))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

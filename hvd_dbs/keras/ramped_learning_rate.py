@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.internals import momentums_of, num_calls_of
+
 if TYPE_CHECKING:
     from hvd_dbs.learning_rate.factor import LearningRateFactor
 
@@ -53,7 +55,7 @@ class RampedLearningRate:
         updates: tf.Tensor | bool = True
         if optimizer.gradient_accumulation_steps:
             # Keras counts calls here; `iterations`, which counts updates, is derived from it.
-            num_calls = tf.convert_to_tensor(optimizer._iterations) + 1
+            num_calls = tf.convert_to_tensor(num_calls_of(optimizer)) + 1
             updates = num_calls % optimizer.gradient_accumulation_steps == 0
         multiplier, before = self._hvd_dbs_factor.read()
         self._scale_momentum(multiplier / before, updates)
@@ -81,7 +83,7 @@ def _buffers_with_rate(optimizer: Any) -> list[keras.Variable]:
     if isinstance(optimizer, keras.optimizers.SGD):
         buffers = optimizer.momentums
     elif isinstance(optimizer, keras.optimizers.RMSprop):
-        buffers = optimizer._momentums
+        buffers = momentums_of(optimizer)
     else:  # Means of gradients, in the Adam family.
         buffers = []
     return [buffer for buffer in buffers if buffer is not None]

@@ -9,8 +9,8 @@ from typing import Any
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
-from keras.src.random.seed_generator import global_seed_generator
 
+from hvd_dbs.keras.internals import all_layers, global_seed_generator, seed_generators_of
 from hvd_dbs.tensorflow.variables import broadcast_arrays
 
 _SEEDS = 2**31 - 2
@@ -61,8 +61,8 @@ def seed_generators(model: keras.Layer) -> list[Any]:
     """The seed generators of a model and all layers within it, each once, in a fixed order."""
     found = {
         id(generator): generator
-        for layer in model._flatten_layers()
-        for generator in layer._seed_generators
+        for layer in all_layers(model)
+        for generator in seed_generators_of(layer)
     }
     return list(found.values())
 

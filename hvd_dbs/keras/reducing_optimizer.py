@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.comm.collective import is_elastic
+from hvd_dbs.keras.internals import trained_by
 from hvd_dbs.keras.local_variables import variable_reference
 from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate
@@ -163,7 +164,7 @@ class ReducingOptimizer:
                 "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))."
             )
         optimizer: Any = self
-        variables = trainable_variables or optimizer._trainable_variables
+        variables = trainable_variables or trained_by(optimizer)
         if len(grads) != len(variables):
             raise ValueError(
                 f"apply was given {len(grads)} gradients for {len(variables)} variables. Give one "

@@ -20,6 +20,8 @@ from hvd_dbs.cli.input_error import input_errors
 from hvd_dbs.cli.verify.model_problem import ModelProblem
 from hvd_dbs.cli.verify.random_layers import seed_states
 from hvd_dbs.cli.verify.user_model import UserModel, build, optimizers_of, take
+from hvd_dbs.keras import internals
+from hvd_dbs.keras.internals import all_layers, is_built
 from hvd_dbs.keras.xla import turn_off_xla
 
 Weights = list[NDArray[np.float64]]
@@ -141,7 +143,7 @@ def set_weights(model: keras.Model, start: Weights, permutation: int = 0) -> Non
 
 def unit_roundoff(model: keras.Model) -> float:
     """What the coarsest number type that a model computes in rounds to; 0: float32 or better."""
-    types = {layer.dtype_policy.compute_dtype for layer in model._flatten_layers()}
+    types = {layer.dtype_policy.compute_dtype for layer in all_layers(model)}
     return 2.0**-8 if "bfloat16" in types else 2.0**-11 if "float16" in types else 0.0
 
 
@@ -201,19 +203,17 @@ def _fit(user: UserModel, dataset: tf.data.Dataset, watch: _Watch, **options: An
 
 def build_for(model: keras.Model, dataset: tf.data.Dataset) -> None:
     """Builds a model for its data, where it can be called on them, so that weights can be set."""
-    if all(layer.built for layer in model._flatten_layers()):
+    if is_built(model):
         return
     try:
-        model._symbolic_build(data_batch=dataset.element_spec)
+        internals.build_for(model, dataset)
     except Exception:  # A model with a train_step and no call; its own layers may be built.
         return
 
 
 def _reset(model: keras.Model) -> Callable[[], None] | None:
     """What puts a model back to where it is now; None where that takes a new one."""
-    if list(optimizers_of(model)) != ["optimizer"] or not all(
-        layer.built for layer in model._flatten_layers()
-    ):
+    if list(optimizers_of(model)) != ["optimizer"] or not is_built(model):
         return None
     model.optimizer.build(model.trainable_variables)
     state = [(one, one.numpy()) for one in [*model.variables, *model.optimizer.variables]]

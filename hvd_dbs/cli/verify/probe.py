@@ -25,6 +25,7 @@ from hvd_dbs.cli.verify.model_training import (
     values_of,
 )
 from hvd_dbs.cli.verify.user_model import UserModel, optimizers_of
+from hvd_dbs.keras.internals import all_layers, is_built
 
 Arrays = list[NDArray[np.float64]]
 
@@ -58,7 +59,7 @@ class Look:
 
 def layer_names(model: keras.Model) -> list[str]:
     """All layers of a model, such as "dense (Dense)"; a second model like it has other names."""
-    return [label(layer) for layer in model._flatten_layers(include_self=False)]
+    return [label(layer) for layer in all_layers(model, include_self=False)]
 
 
 def label(layer: keras.layers.Layer) -> str:
@@ -75,7 +76,7 @@ def first_weights(user: UserModel, samples: Any) -> tuple[Weights, list[str]]:
     batches = tf.data.Dataset.from_tensor_slices(samples).batch(2)
     build_for(model, batches if user.map is None else batches.map(user.map))
     start = values_of(model)
-    if not all(layer.built for layer in model._flatten_layers()):
+    if not is_built(model):
         try:
             _look(user, batches.take(1))
         except Exception:  # Training it in one process shows the error, or works.
@@ -206,7 +207,7 @@ def _watched(model: keras.Model, look: Look) -> list[Replacement]:
         return loss
 
     look.names = layer_names(model)
-    layers = list(enumerate(model._flatten_layers(include_self=False)))
+    layers = list(enumerate(all_layers(model, include_self=False)))
     found = [(layer, "call", with_output(place, layer)) for place, layer in layers]
     found += [(one, "apply", with_gradients(one)) for one in optimizers_of(model).values()]
     return [*found, (model, "compute_loss", computed)]

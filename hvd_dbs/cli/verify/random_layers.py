@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from hvd_dbs.keras.internals import all_layers
+
 
 def turn_off_random_layers(model: keras.Model) -> list[str]:
     """Makes Keras's own random layers (dropout, noise, augmentation) do nothing in training.
@@ -17,7 +19,7 @@ def turn_off_random_layers(model: keras.Model) -> list[str]:
         Their names and classes, such as "dropout_1 (Dropout)".
     """
     turned_off = []
-    for layer in model._flatten_layers(include_self=False):
+    for layer in all_layers(model, include_self=False):
         if not type(layer).__module__.startswith("keras.") or not _seeds(layer):
             continue
         rates = [name for name in ("dropout", "recurrent_dropout") if hasattr(layer, name)]
@@ -39,7 +41,7 @@ def seed_states(model: keras.Model) -> dict[str, list[int]]:
     """The states of a model's random numbers by layer; they change where numbers are drawn."""
     return {
         layer.name: [int(n) for seed in _seeds(layer) for n in seed.state.numpy()]
-        for layer in model._flatten_layers()
+        for layer in all_layers(model)
         if _seeds(layer)
     }
 

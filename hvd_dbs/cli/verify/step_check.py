@@ -23,6 +23,7 @@ from hvd_dbs.cli.verify.probe import (
 )
 from hvd_dbs.cli.verify.user_model import UserModel, build, optimizers_of, take
 from hvd_dbs.comm.collective import Collective
+from hvd_dbs.keras.internals import all_layers
 from hvd_dbs.tensorflow import Sum, allreduce
 
 _TOLERANCE = 1e-3
@@ -82,11 +83,11 @@ def facts_of(user: UserModel, drawn: Sequence[str], batch_means: Sequence[str]) 
         batch_means: Metrics that differ and count batches.
     """
     model = user.model
-    policies = {layer.dtype_policy.name for layer in model._flatten_layers()}
+    policies = {layer.dtype_policy.name for layer in all_layers(model)}
     return Model(
         own_statistics=[
             label(layer)
-            for layer in model._flatten_layers()
+            for layer in all_layers(model)
             if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
         ],
         has_own_step=type(model).train_step is not keras.Model.train_step,

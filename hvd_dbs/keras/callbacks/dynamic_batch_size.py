@@ -19,6 +19,7 @@ from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
 from hvd_dbs.keras.callback_order import require_averages, steering
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
+from hvd_dbs.keras.internals import data_of_epoch
 from hvd_dbs.keras.layers.sync_batch_normalization import synchronize_batch_normalization
 from hvd_dbs.keras.model_fingerprint import model_fingerprint
 from hvd_dbs.keras.model_optimizers import balancer_of, optimizers_of
@@ -223,7 +224,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """
         # Keras tells callbacks nothing of the data; where it keeps them elsewhere, this is silent.
         iterator = getattr(self.model, "_eval_epoch_iterator", None)
-        dataset = getattr(iterator, "_distributed_dataset", None)
+        dataset = data_of_epoch(iterator)
         stage = stage_of(dataset)
         if isinstance(stage, IndexStage):
             raise ValueError(

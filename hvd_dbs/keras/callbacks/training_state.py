@@ -20,7 +20,8 @@ from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import ElasticCollective
 from hvd_dbs.job.state_file import read_state, write_state
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
-from hvd_dbs.keras.model_build import build_for_fit, build_optimizer, is_built
+from hvd_dbs.keras.internals import is_built
+from hvd_dbs.keras.model_build import build_for_fit, build_optimizer
 from hvd_dbs.keras.model_optimizers import training_variables
 from hvd_dbs.keras.random_streams import seed_generators, split_random_seeds
 from hvd_dbs.tensorflow.variables import broadcast_variables

@@ -9,6 +9,7 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.internals import all_layers
 from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch
 
@@ -87,7 +88,7 @@ def synchronize_batch_normalization(model: keras.Model) -> None:
     Keras itself means the replicas of a `tf.distribute` strategy, of which there is one. To be
     called before a training step is traced. Saved models are the same as before.
     """
-    for layer in model._flatten_layers():
+    for layer in all_layers(model):
         is_meant = isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized
         if is_meant and not isinstance(layer, Synchronized):
             mix_in(Synchronized, layer)
