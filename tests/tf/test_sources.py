@@ -103,7 +103,7 @@ def test_training(kind, some, num_samples, seed, by_cost):
         samples = order.indices(0, num_samples).tolist()
         assert sorted(samples) == list(range(num_samples))
         for step, batches in enumerate(zip(*ranks, strict=True)):  # Equal steps.
-            counts = [stage.share(step).num_samples for stage in stages]
+            counts = [stage.rank_step(step).num_samples for stage in stages]
             read = [
                 sample
                 for batch, count in zip(batches, counts, strict=True)
