@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.comm import collective
+from hvd_dbs.comm.collective import ElasticCollective
+from hvd_dbs.job import session
 from hvd_dbs.ops import native
 from hvd_dbs.sampling import EpochOrder
 from tests.mpi.problems import (
@@ -152,7 +153,7 @@ def check_ranks_that_give_other_arrays_are_told_to_give_the_whole():
 def check_other_arrays_are_noticed_where_ranks_that_came_alone_meet():
     (x, _), rank, size = images(70), hvd.rank(), hvd.size()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collective, "connect_for_long", collective.ElasticCollective)
+        patch.setattr(session, "connect_for_long", ElasticCollective)
         balancer = hvd.Balancer(B, "even")
     whole = np.roll(x, rank, axis=0)
     balancer.dataset(whole)  # Others may be training meanwhile: nobody is asked.
