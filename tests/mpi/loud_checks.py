@@ -155,7 +155,7 @@ def check_an_evaluation_that_nobody_adds_up_is_warned_of():
         balancer = hvd.Balancer(B, "even")
         average = hvd.callbacks.MetricAverageCallback(balancer=balancer)
         dataset = balancer.dataset(points(), **options)
-        with captured("hvd_dbs.job.loop") as records:
+        with captured("hvd_dbs.job.datasets") as records:
             net.evaluate(dataset, verbose=0, callbacks=[average] * is_averaged)
             sum(1 for _ in dataset)  # A loop of one's own knows what it reads.
         lines = [record.getMessage() for record in records]
