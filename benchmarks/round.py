@@ -41,7 +41,7 @@ _WORK = bytes(100_000)
 
 
 class Training:
-    """Steps without a network, and what balancing does behind each of them.
+    """Steps without a network, and what balancing does after each of them.
 
     Args:
         collective: The job.
@@ -74,18 +74,18 @@ class Training:
             hashlib.sha256(_WORK)  # Like TensorFlow, without Python's lock.
         gradient = tf.zeros([1])
         ready = self._clock.ready([gradient])
-        travelling = [gradient, self._clock.told()]
-        reduced, told = weighted_allreduce(
+        travelling = [gradient, self._clock.signal()]
+        reduced, signal = weighted_allreduce(
             travelling,
             self._batch_size,
             total_weight=sum(self._batch_sizes),
             name="benchmark.step",
         )
         self._clock.back(ready, [reduced], tf.constant(self._batch_size))
-        self._clock.hear(told)
+        self._clock.receive_signal(signal)
 
     def balance(self) -> float:
-        """What comes behind a step; seconds that it took."""
+        """What comes after a step; seconds that it took."""
         start = time.perf_counter()
         agreed = self.rounds.end_steps(1, 1, self._batch_size)
         seconds = time.perf_counter() - start
@@ -197,9 +197,9 @@ def _reduction(has_signal: bool) -> Callable[..., tf.Tensor]:
     @tf.function
     def step(*gradients: tf.Tensor) -> tf.Tensor:
         ready = clock.ready(gradients)
-        told = [clock.signal()] if has_signal else []
+        signals = [clock.signal()] if has_signal else []
         name = f"benchmark.signal.{has_signal}"
-        means = weighted_allreduce([*gradients, *told], 1.0, total_weight=hvd.size(), name=name)
+        means = weighted_allreduce([*gradients, *signals], 1.0, total_weight=hvd.size(), name=name)
         clock.back(ready, means[: len(gradients)], tf.constant(1))
         for mean in means[len(gradients) :]:
             clock.receive_signal(mean)

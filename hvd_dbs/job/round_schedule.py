@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 class RoundSchedule:
     """The round under way, and when the next one is due.
 
-    A round is begun behind one step and finished behind the next, so that nobody waits for it.
+    A round is begun after one step and finished after the next, so that nobody waits for it.
     Where the cadence is automatic, ranks exchange a change signal with their gradients: whether
     their pace is far from what the last round measured. If one's is, a round begins after that
     step.
@@ -38,7 +38,7 @@ class RoundSchedule:
         links: Measures this rank's links to other hosts.
 
     Attributes:
-        steps_ahead: Steps behind the one under way whose plans are final, so that the data pipeline
+        steps_ahead: Steps after the present one whose plans are final, so that the data pipeline
             can prepare them; the same on all ranks.
     """
 
@@ -136,15 +136,14 @@ class RoundSchedule:
 
     def decide(self, batch_size: int) -> Agreed:
         """A whole round at once, at the end of an epoch. Collective."""
-        return self._start(batch_size).finish()
+        return self._end(self._start(batch_size))
 
     def finish(self) -> Agreed | None:
         """Waits for what is under way, on all ranks, and tells what a round has come to."""
         if self._under_way is None:
             return None
         under_way, self._under_way = self._under_way, None
-        agreed = under_way.finish()
-        self._communication = under_way.communication
+        agreed = self._end(under_way)
         self.overhead.count_beside(under_way.seconds_beside)
         self._steps_to_next = agreed.steps_to_next or 1
         if agreed.steps_ahead != self.steps_ahead and self._collective.rank == 0:
@@ -177,6 +176,12 @@ class RoundSchedule:
         return DecisionExchange(
             self._collective, self._controller, report, num_steps, self._communication
         )
+
+    def _end(self, exchange: DecisionExchange) -> Agreed:
+        """Waits for an exchange; the next one knows what it has shown of communication."""
+        agreed = exchange.finish()
+        self._communication = exchange.communication
+        return agreed
 
     def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:
         waited, whole = steps.data_seconds, steps.whole_seconds

@@ -111,7 +111,7 @@ def test_rounds_leave_out_the_first_and_the_partial_step(loop, monkeypatch):
     )
     for step in range(1, 4):
         loop.end_steps(step)
-    assert rounds == [3]  # Two steps that count, behind the first.
+    assert rounds == [3]  # Two steps that count, after the first.
 
 
 def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
@@ -204,6 +204,27 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
     rounds.end_training()
     collective.close()
     assert rounds.overhead.round_seconds >= 0.05
+
+
+def test_only_the_first_round_of_a_training_exchanges_more_than_its_rows():
+    """Between epochs too: there the ranks wait for it."""
+    exchanges = []
+
+    class Counted(AloneCollective):
+        def allgather(self, row):
+            exchanges.append(len(row))
+            return super().allgather(row)
+
+    controller = Controller(strategies.dbs(), 4, Bounds.of(1, minimum=1))
+    rounds = RoundSchedule(Counted(), controller, GivenClock([1.0]))
+    rounds.begin_training()
+    counts = []
+    for _ in range(3):
+        rounds.decide(4)
+        counts.append(len(exchanges))
+        exchanges.clear()
+    rounds.end_training()
+    assert counts[0] > counts[1] == counts[2] == 1
 
 
 def test_a_strategy_knows_what_a_round_costs(loop):
