@@ -75,19 +75,22 @@ class Job:
 
 
 @pytest.mark.parametrize(
-    ("num_steps", "every", "by_cost"), [(33_340, None, False), (3_000, 40, True)]
+    ("num_steps", "every", "by_cost"), [(20_000, None, False), (3_000, 40, True)]
 )
 def test_steps_and_decisions_leave_nothing_behind(num_steps, every, by_cost):
-    """100,000 steps with rounds of any length, and some with windows cut by cost."""
+    """100,000 steps with rounds of any length, and some with windows cut by cost.
+
+    A leak grows in each epoch. What a decision replaces for the first time grows once.
+    """
     job = Job(num_steps, every, by_cost)
     job.loop.begin_training(IN_CALL)
     try:
         job.epoch(0)
         tracemalloc.start()
-        before, after = job.epoch(1), job.epoch(2)
+        held = [job.epoch(number) for number in range(1, 5)]
     finally:
         tracemalloc.stop()
         job.loop.end_training()
     assert job.num_decisions >= 3  # How many depends on what one costs.
     assert job.loop.samples_in_epoch == 4 * num_steps
-    assert after - before < 40_000  # Less than a number a step, and the allocator's whims.
+    assert min(np.diff(held)) < 40_000  # Less than 2 bytes a step, and the allocator's whims.
