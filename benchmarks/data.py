@@ -15,7 +15,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +96,7 @@ def measure(datasets: dict[str, tf.data.Dataset], num_repeats: int) -> dict[str,
     names = list(datasets)
 
     @contextmanager
-    def noted(one: Runs):
+    def noted(one: Runs) -> Iterator[None]:
         before, start, used = _bytes_read(), time.perf_counter(), time.process_time()
         yield
         one.seconds.append(time.perf_counter() - start)
@@ -115,7 +115,7 @@ def measure(datasets: dict[str, tf.data.Dataset], num_repeats: int) -> dict[str,
 
 @tf.function
 def _drain(iterator: tf.data.Iterator) -> tf.Tensor:
-    """The number of records behind an iterator, which has none then."""
+    """The number of records that an iterator has left, which has none then."""
     total = tf.constant(0, tf.int64)
     for batch in iterator:
         total += tf.size(batch, tf.int64)

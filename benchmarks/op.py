@@ -10,11 +10,13 @@ alike; a step's time is that of its slowest rank.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -92,10 +94,12 @@ def ways(bucket_bytes: Sequence[int]) -> dict[str, Callable[[list[tf.Tensor]], l
     }
     for limit in bucket_bytes:
         megabytes = limit / 2**20
-        found[f"weighted_allreduce, {megabytes:g} MiB buckets"] = (
-            lambda g, limit=limit, name=f"known{limit}": weighted_allreduce(
-                g, samples, total_weight=total, bucket_bytes=limit, name=name
-            )
+        found[f"weighted_allreduce, {megabytes:g} MiB buckets"] = functools.partial(
+            weighted_allreduce,
+            weight=samples,
+            total_weight=total,
+            bucket_bytes=limit,
+            name=f"known{limit}",
         )
     found[f"the same, {bucket_bytes[0] / 2**20:g} MiB, total not known before"] = lambda g: (
         weighted_allreduce(g, samples, bucket_bytes=bucket_bytes[0], name="unknown")
@@ -105,7 +109,7 @@ def ways(bucket_bytes: Sequence[int]) -> dict[str, Callable[[list[tf.Tensor]], l
 
 def measure(
     shapes: Sequence[Shape], bucket_bytes: Sequence[int], num_repeats: int, budget: TimeBudget
-) -> dict:
+) -> dict[str, Any]:
     """Seconds of every repeat of every way, the slowest rank's; as many as there is time for."""
     random = np.random.default_rng(hvd.rank())
     variables = [tf.Variable(random.standard_normal(shape, np.float32)) for shape in shapes]
@@ -130,7 +134,7 @@ def measure(
     return dict(zip(steps, slowest[:, _WARM_UP:], strict=True))
 
 
-def table(seconds: dict) -> list[str]:
+def table(seconds: Mapping[str, Any]) -> list[str]:
     """A Markdown table: medians, quartiles, and ratios to the first."""
     lines = [
         "| way | median ms | quartiles | over the first |",

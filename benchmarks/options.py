@@ -42,14 +42,15 @@ def help_of(source: str) -> str:
     }
     for call in calls:
         known = {keyword.arg: keyword.value for keyword in call.keywords}
-        parts = [str(known["help"].value)] if isinstance(known.get("help"), ast.Constant) else []
+        text = known.get("help")
+        parts = [str(text.value)] if isinstance(text, ast.Constant) else []
         for name in ("choices", "default"):
             value = known.get(name)
             # Names from other modules would say nothing.
             value = values.get(value.id) if isinstance(value, ast.Name) else value
             if value is not None:
                 parts.append(f"{name}: {ast.unparse(value)}")
-        lines.append(f"  {call.args[0].value:<22}{'; '.join(parts)}".rstrip())
+        lines.append(f"  {ast.literal_eval(call.args[0]):<22}{'; '.join(parts)}".rstrip())
     return "\n".join(lines)
 
 

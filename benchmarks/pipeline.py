@@ -18,6 +18,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -36,7 +37,7 @@ _WAYS = ("unlimited", "1 ahead", "3 ahead", "automatic")
 class Fixed(StepsAhead):
     """Stays as it is."""
 
-    def after(self, *_: object) -> StepsAhead:  # type: ignore[override]
+    def after(self, *_: object) -> StepsAhead:
         return self
 
 
@@ -118,11 +119,12 @@ def main() -> None:
     for _ in range(3):
         plain.train()
     step = float(hvd.broadcast(tf.constant(plain.step_seconds[-1]), 0, name="step"))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number in budget_of_ranks(options.minutes).rounds(1, len(_BATCH_STEPS)):
         steps = _BATCH_STEPS[number]
         ways = {name: Way(name, steps * step) for name in _WAYS}
-        bases, ratios = [], {name: [] for name in _WAYS}
+        bases: list[float] = []
+        ratios: dict[str, list[float]] = {name: [] for name in _WAYS}
         for epoch in range(options.rounds + 1):
             for way in (plain, *ways.values()):
                 way.train()

@@ -123,7 +123,8 @@ def main() -> int:
         rounds=options.rounds, steps=options.steps, samples_per_rank=options.samples_per_rank
     )
     runner = Runner(lengths, options.timeout, verbose=False, journals=True)
-    jobs, found = [], []
+    jobs: list[Any] = []
+    found: list[Any] = []
     num_clusters = 0
     for number in TimeBudget(options.minutes, say=print).rounds(1, len(options.clusters)):
         cluster, num_clusters = options.clusters[number], number + 1

@@ -81,7 +81,7 @@ def plan_jobs(
     Args:
         clusters: Names.
         models: Names.
-        strategies: What to compare in every job; None: all, or few for the models behind.
+        strategies: What to compare in every job; None: all, or few for the models after the first.
         every_pair: Whether all models run on all clusters.
     """
     main = tuple(strategies or STRATEGIES)

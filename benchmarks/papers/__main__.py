@@ -4,7 +4,7 @@
     lb_bsp              LB-BSP: a neighbour comes and goes beside steps of half a second
     record_loads        speeds and loads of a shared host, into a CSV file, for:
     prediction          NARX against other forecasts, at the horizon of a plan
-    cannikin            Cannikin: gradients behind a slow link
+    cannikin            Cannikin: gradients over a slow link
     dynamic_minibatch   Dynamic Mini-batch SGD: the ramp on a noisy quadratic, exactly
     ratios              OmniLearn's and Cannikin's ratios, in the simulator
 

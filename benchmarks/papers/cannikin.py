@@ -1,8 +1,8 @@
-"""Cannikin (Nie et al., 2024): live, where gradients travel long behind the backward pass.
+"""Cannikin (Nie et al., 2024): live, where gradients travel long after the backward pass.
 
     scripts/bench.sh papers cannikin            ten epochs, a second a step and more
 
-Two ranks on emulated hosts, one of them at half speed, behind a link of 1 Gbit/s; the gradients
+Two ranks on emulated hosts, one of them at half speed, over a link of 1 Gbit/s; the gradients
 are three buckets of 16 MiB. The quick rank reads its samples in each step, for a time that does not
 depend on their number, so its first bucket is late. A rank has finished at
 
@@ -111,7 +111,7 @@ def main() -> None:
         journals=True,
     )
     measured = runner.run(Request("link", "wide", tuple(options.strategies)))
-    title = "Cannikin, behind a slow link"
+    title = "Cannikin, over a slow link"
     report(title, rows_of(measured, options.settled), options.json)
     options.json.with_suffix(".measured.json").write_text(json.dumps(measured) + "\n")
 

@@ -84,8 +84,8 @@ def simulated(case: str, seed: int, num_ranks: int) -> list[list[Step]]:
     for k in range(conditions.scenario.steps):
         seen = cluster.measure([cluster.play(batch_sizes, k + 1)])
         for i, steps in enumerate(ranks):
-            row = (seen.busy_seconds[i], seen.cpu_load[i], seen.memory_load[i])
-            steps.append(Step(*map(float, row), math.nan))
+            busy, load = float(seen.busy_seconds[i]), float(seen.cpu_load[i])
+            steps.append(Step(busy, load, float(seen.memory_load[i]), math.nan))
     return ranks
 
 

@@ -152,7 +152,7 @@ class BalancedTrainer(Trainer):
         self._start = balancer.state_dict()
         self._heard: list[NDArray[np.float64]] = []
         self._drain = balancer.clock.drain
-        balancer.clock.drain = self._listen
+        balancer.clock.drain = self._listen  # type: ignore[method-assign]
 
     def reset(self) -> None:
         self._balancer.load_state_dict(self._start)
