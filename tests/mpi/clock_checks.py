@@ -159,7 +159,7 @@ def check_a_change_signal_needs_no_bucket_of_its_own():
 
 
 def check_a_change_of_pace_brings_the_next_round_forward():
-    """On all ranks behind the same step, however far off it was."""
+    """On all ranks after the same step, however far off it was."""
     balancer = hvd.Balancer(B, "adaptive")
     net = model()
     compile_model(net, sgd(balancer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import tempfile
@@ -12,11 +11,9 @@ from pathlib import Path
 import horovod.tensorflow.keras as stock
 import keras
 import numpy as np
-import pytest
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.comm.agreement import allgather_text
-from hvd_dbs.learning_rate.ramp import Ramp
 from tests.mpi.problems import (
     SEED,
     compile_model,
@@ -24,10 +21,7 @@ from tests.mpi.problems import (
     flat,
     images,
     model,
-    published_run,
-    scripted,
     sgd,
-    some_plans,
 )
 
 B = 16
@@ -115,133 +109,18 @@ def check_xla_is_turned_off_before_the_first_step():
     assert not net.jit_compile
 
 
-def check_a_ramp_is_the_published_one_on_top_of_schedules():
-    arrays = images(48)
-
-    def halved(epoch, rate):
-        assert rate == pytest.approx(0.05 * 0.5 ** max(epoch - 1, 0))  # Never the ramp's.
-        return 0.05 * 0.5**epoch
-
-    def train(epochs, *more):
-        dataset = balancer.dataset(arrays, shuffle_seed=SEED)
-        callbacks = [
-            keras.callbacks.LearningRateScheduler(halved),
-            hvd.callbacks.DynamicLearningRateCallback(balancer),
-            *more,
-        ]
-        history = fit(
-            net, balancer, dataset, epochs[-1] + 1, callbacks, initial_epoch=epochs[0]
-        ).history
-        return history["learning_rate_multiplier"]
-
-    def begin(optimizer, global_batch_size, **options):
-        one = hvd.Balancer(global_batch_size, scripted(some_plans(global_batch_size)))
-        net = model()
-        compile_model(net, hvd.DistributedOptimizer(optimizer, balancer=one), **options)
-        return one, net
-
-    def momentum():
-        return keras.optimizers.SGD(0.05, momentum=0.9)
-
-    # Six steps with k = 1, then 3 a pass: 8 of the 16 on the way to k = 2 in mid-training.
-    batch_sizes = [8, 16, 16, 16]
-    multipliers = [1.0] * 6 + [Ramp(1.0, 2.0).multiplier(i) for i in range(9)]
-    expected = published_run(
-        model(), arrays, batch_sizes, multipliers, [0.05 * 0.5**epoch for epoch in range(4)]
-    )
-    scaling = keras.optimizers.LossScaleOptimizer(momentum(), initial_scale=1.0)
-    for optimizer, options in ((momentum(), {}), (scaling, {"steps_per_execution": 2})):
-        balancer, net = begin(optimizer, 8, **options)
-        assert train([0]) == [1.0]
-        balancer.resize(16)
-        assert train([1, 2]) == [multipliers[8], multipliers[11]]
-        assert balancer.plan.global_batch_size == 16
-        state = json.loads(json.dumps(balancer.state_dict()))
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder) / "model.keras")
-            net.save(path)
-            train([3])
-            np.testing.assert_allclose(flat(net), expected, atol=1e-5)
-            # A restart in mid-ramp.
-            balancer = hvd.Balancer(16, scripted(some_plans(16)))
-            balancer.load_state_dict(state)
-            net = hvd.load_model(path, balancer=balancer)
-        assert train([3]) == [multipliers[14]]
-        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
-
-
-def check_a_resize_that_cannot_be_is_an_error_on_all_ranks():
-    balancer = hvd.Balancer(16, "even", max_batch_size=32)
-    with pytest.raises(ValueError, match="allows at most"):
-        balancer.resize(32 * hvd.size() + 1)
-    if hvd.size() > 1:
-        with pytest.raises(ValueError, match="global_batch_size differs between ranks"):
-            balancer.resize(16 + hvd.rank())
-
-    class InMidTraining(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            with pytest.raises(ValueError, match="=8 needs 4 steps an epoch"):
-                balancer.resize(8)
-
-    assert balancer.global_batch_size == 16
-    net = model()
+def check_rank_0_alone_keeps_the_best_model():
+    arrays, balancer, net = images(3 * B), hvd.Balancer(B, "even"), model()
     compile_model(net, sgd(balancer))
-    dataset = balancer.dataset(images(32), shuffle_seed=SEED)
-    fit(net, balancer, dataset, epochs=1, callbacks=[InMidTraining()])
-    assert balancer.global_batch_size == 16
-    balancer.resize(8)
-    assert balancer.plan.global_batch_size == 8 == balancer.global_batch_size
-    with pytest.raises(RuntimeError, match=r"or one with fewer steps than its global_batch_size=8"):
-        fit(net, balancer, dataset, epochs=1)
-
-
-def check_a_batch_that_grows_during_fit_is_the_published_one():
-    # 50 is 7, 4 and 2 steps, the last of each partial; a resize in mid-epoch waits for its end.
-    arrays, batch_sizes = images(50), [8, 16, 16, 32]
-
-    class Grow(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if self.epoch == 0 and batch == 2:
-                balancer.resize(16)
-                assert balancer.global_batch_size == 8
-
-        def on_epoch_begin(self, epoch, logs=None):
-            self.epoch = epoch
-
-        def on_epoch_end(self, epoch, logs=None):
-            if epoch == 2:
-                balancer.resize(32)
-                assert balancer.global_batch_size == 32
-
-    ramp = [Ramp(1.0, 2.0).multiplier(i) for i in range(8)]
-    ramp += [Ramp(ramp[-1], 4.0).multiplier(i) for i in range(2)]
-    expected = published_run(model(), arrays, batch_sizes, [1.0] * 7 + ramp, [0.05] * 4)
-    epochal = scripted(some_plans(8))
-    for strategy, repeated, steps_per_execution in (
-        (epochal, False, 3),
-        (epochal, True, 1),
-        ("adaptive", False, 1),  # Rounds are under way where the size changes.
-    ):
-        balancer = hvd.Balancer(8, strategy)
-        net = model()
-        compile_model(net, sgd(balancer), steps_per_execution=steps_per_execution)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "best.keras"
+        keeps = hvd.callbacks.BestModelCheckpoint(monitor="loss", filepath=str(path))
         dataset = balancer.dataset(arrays, shuffle_seed=SEED)
-        rate = hvd.callbacks.DynamicLearningRateCallback(balancer)
-        dataset, steps = (dataset.repeat(), 7) if repeated else (dataset, None)
-        fit(net, balancer, dataset, 4, [rate, Grow()], steps_per_epoch=steps)
-        np.testing.assert_allclose(flat(net), expected, atol=1e-5)
-        assert balancer.plan.global_batch_size == 32
-
-
-def check_a_dynamic_learning_rate_needs_the_balancers_optimizer():
-    balancer = hvd.Balancer(16, "even")
-    with pytest.raises(ValueError, match="Known: linear, sqrt"):
-        hvd.callbacks.DynamicLearningRateCallback(balancer, rule="cubic")
-    callback = hvd.callbacks.DynamicLearningRateCallback(balancer)
-    callback.set_model(model())
-    compile_model(callback.model, sgd(None))
-    with pytest.raises(ValueError, match="does not follow this balancer"):
-        callback.on_train_begin()
+        fit(net, balancer, dataset, 1, [keeps] if hvd.rank() == 0 else [])
+        assert path.exists() == (hvd.rank() == 0)
+        if path.exists():
+            kept = keras.models.load_model(path, compile=False)
+            np.testing.assert_array_equal(flat(kept), flat(net))
 
 
 def check_a_watchdog_names_the_rank_that_others_wait_for():

@@ -71,6 +71,7 @@ def check_all_ranks_train_the_same_epochs_or_get_the_same_error():
         ((2.5,), TypeError, "num_epochs=2.5 is a float"),
         ((3, "0"), TypeError, "initial_epoch='0' is a str"),
         ((3, -1), ValueError, "initial_epoch=-1 is negative"),
+        ((-1,), ValueError, "num_epochs=-1 is negative"),
     ):
         with pytest.raises(error, match=match):
             balancer.epochs(dataset, *numbers)
@@ -175,6 +176,6 @@ def check_a_loop_may_apply_its_optimizer_now_and_then():
     balancer.loop.begin_epoch(2)
     for x, y in dataset.take(1):
         _train_step(net, optimizer, x, y)
-    with pytest.raises(RuntimeError, match=r"Call balancer\.loop\.end_steps\(step\) behind each"):
+    with pytest.raises(RuntimeError, match=r"Call balancer\.loop\.end_steps\(step\) after each"):
         balancer.loop.end_epoch()
     balancer.loop.end_training()

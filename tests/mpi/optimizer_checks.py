@@ -242,7 +242,7 @@ def check_loss_scaling_the_wrong_way_round_is_an_error():
 
 
 def check_a_collective_takes_its_thread_along():
-    """Once each balancer left a thread behind, until the process ended."""
+    """Once each balancer left a thread running until the process ended."""
     before = set(threading.enumerate())
     collective = connect()
     collective.start(lambda ranks: ranks.allgather(np.zeros(1))).result(10)

@@ -233,3 +233,8 @@ def hvd_collective() -> Any:
     if not hasattr(hvd_collective, "made"):
         hvd_collective.made = connect()  # type: ignore[attr-defined]
     return hvd_collective.made  # type: ignore[attr-defined]
+
+
+def assert_equal_on_all_ranks(values: NDArray[Any]) -> None:
+    rows = hvd_collective().allgather(values)
+    np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))

@@ -165,7 +165,7 @@ def check_training_that_cannot_go_on_so_says_why():
 
 
 def check_a_loop_of_ones_own_goes_on_from_the_latest_commit_of_any_rank():
-    """Ranks are lost behind some of the steps; the last rank has made one commit more by then."""
+    """Ranks are lost after some of the steps; the last rank has made one commit more by then."""
     rank, size = hvd.rank(), hvd.size()
     rows, starts = 2.0 + np.arange(size), np.array([1.0, -2.0], np.float32)
     weights = tf.Variable(starts + rank)  # Those of rank 0 are everybody's before the first step.

@@ -19,7 +19,6 @@ _ON_THREE_RANKS = (
 _STATISTICS_ON_THREE_RANKS = (
     "check_synchronized_layers_equal_one_process",
     "check_statistics_of_own_batches_are_averaged_once_an_epoch",
-    "check_seeds_are_split_once_however_often",
 )
 _WITH_ADAPTIVE = (
     "check_masked_transformer_adam",
@@ -32,6 +31,7 @@ test_two_ranks = as_tests("exactness", "loud", ranks=2)
 test_three_ranks = as_tests(
     "exactness" if _HAS_TIME else some("exactness", _ON_THREE_RANKS),
     some("statistics", _STATISTICS_ON_THREE_RANKS),
+    some("random", ["check_seeds_are_split_once_however_often"]),
     *("job", "resume"),
     ranks=3,
 )

@@ -2,4 +2,4 @@
 
 from tests.mpi.checks import as_tests
 
-test_two_ranks = as_tests("statistics", "verify_model", ranks=2)
+test_two_ranks = as_tests("statistics", "random", "verify_model", ranks=2)

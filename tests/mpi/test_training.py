@@ -23,14 +23,23 @@ test_two_ranks = as_tests(
     some("training", _ON_TWO_RANKS),
     some("optimizer", ["check_sparse_gradients_equal_one_process"]),
     some("evaluation", ["check_evaluate_equals_one_process"]),
-    *("keras", "source", "journal", "verify", "wrong_use", "clock", "communication"),
+    *(
+        "keras",
+        "learning_rate",
+        "source",
+        "journal",
+        "verify",
+        "wrong_use",
+        "clock",
+        "communication",
+    ),
     ranks=2,
 )
 test_one_rank = as_tests(
     some("training", _ON_ONE_RANK),
     some("evaluation", ["check_evaluate_equals_one_process"]),
     some("source", ["check_records_in_files_equal_one_process"]),
-    *("keras", "job", "wrong_use", "clock", "resume"),
+    *("keras", "learning_rate", "job", "wrong_use", "clock", "resume"),
     ranks=1,
 )
 test_two_ranks_without_the_native_library = as_tests(

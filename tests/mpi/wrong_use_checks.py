@@ -88,7 +88,10 @@ def check_a_fit_has_the_balancer_in_all_places():
     dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
     for eager in (False, True):
         net = model()
-        for given, text in ((None, "gives all ranks the same weight"), (balancer, "nobody tells")):
+        for given, text in (
+            (None, "gives all ranks the same weight"),
+            (balancer, "does not follow the steps"),
+        ):
             compile_model(net, sgd(given), run_eagerly=eager)
             with pytest.raises(ValueError, match=text):
                 net.fit(dataset.map(lambda x, y: (x, y)), verbose=0, shuffle=False)
@@ -169,7 +172,7 @@ def check_what_moves_samples_behind_the_data_set_is_an_error():
     compile_model(net, sgd(balancer))
     dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
     wrong = on_last_rank(dataset.shuffle(4).prefetch(2), dataset)
-    with pytest.raises(ValueError, match=r"has shuffle\(\.\.\.\) behind balancer") as caught:
+    with pytest.raises(ValueError, match=r"has shuffle\(\.\.\.\) downstream of balancer") as caught:
         fit(net, balancer, wrong)
     if hvd.size() > 1:
         assert str(caught.value).startswith(f"rank {hvd.size() - 1}: ")

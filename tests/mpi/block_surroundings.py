@@ -1,0 +1,253 @@
+"""What runs around the Python blocks of README and docs: `documented_blocks.py` runs both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+COMMON = """
+import keras
+import numpy as np
+import tensorflow as tf
+import hvd_dbs.keras as hvd
+import hvd_dbs.tensorflow
+
+keras.utils.set_random_seed(1)
+images = np.random.default_rng(0).normal(size=(600, 8)).astype("float32")
+labels = np.arange(600) % 3
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])
+balancer = hvd.Balancer(global_batch_size=256)
+dataset = balancer.dataset((images, labels), shuffle_seed=7)
+optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), balancer=balancer)
+model.compile(optimizer, loss, metrics=["accuracy"])
+callbacks = [
+    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    hvd.callbacks.MetricAverageCallback(),
+    hvd.callbacks.DynamicBatchSizeCallback(balancer),
+]
+"""
+INSTEAD = {
+    "loss=...": "loss=loss",
+    "callbacks=[...]": "callbacks=callbacks",
+    "epochs=10,": "epochs=2,",
+}
+"""In all blocks: what a reader adds, and less to do."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a block needs.
+
+    Attributes:
+        page: Where it is.
+        text: It contains that; empty: all blocks of the page.
+        before: Runs before it.
+        after: Runs after it: uses what it defines.
+        instead: Replaces parts of it, such as what is left out or takes long.
+    """
+
+    page: str
+    text: str = ""
+    before: str = ""
+    after: str = ""
+    instead: Mapping[str, str] = field(default_factory=dict)
+
+
+_RECORDS = """
+def parse(records):
+    samples = tf.io.parse_example(records, features)
+    return tf.one_hot(samples["label"], 8), samples["label"]
+
+def example(label):
+    image = tf.io.encode_jpeg(np.zeros((224, 224, 3), "uint8")).numpy()
+    values = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString()
+
+def write(name, compression=""):
+    with tf.io.TFRecordWriter(name, compression) as writer:
+        for label in range(40):
+            writer.write(example(label % 3))
+    return name
+
+features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+"""  # noqa: E501
+_READ = """
+seen = 0
+for epoch in balancer.epochs(dataset, 1):
+    for batch in epoch:
+        seen += len(tf.nest.flatten(batch)[-1])
+assert hvd.allreduce(tf.constant(float(seen)), op=hvd.Sum) == dataset_size
+"""
+
+AROUND = [
+    Around("README.md", "balancer = ", "augment = lambda x, y: (x + 0.1, y)"),
+    Around(
+        "docs/batch_statistics.md",
+        "SyncBatchNormalization()",
+        after="""
+pixels = np.full((4, 8, 8, 1), hvd.rank(), "float32")
+model(pixels, training=True)
+means = hvd.allgather(tf.expand_dims(model.layers[1].moving_mean.value, 0))
+assert np.any(means[0]) and np.array_equal(means[0], means[1])
+""",
+        instead={"    ...\n": "\n"},
+    ),
+    Around(
+        "docs/batch_statistics.md",
+        "AverageState",
+        after="""
+class Codebook(keras.layers.Layer):
+    def build(self, shape):
+        self.state = self.add_weight(shape=(2,), trainable=False)
+
+    def call(self, x):
+        return x
+
+model = keras.Sequential([keras.Input((8,)), Codebook(name="codebook"), keras.layers.Dense(3)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer=balancer), loss)
+setting = keras.callbacks.LambdaCallback(
+    on_epoch_begin=lambda *_: model.layers[0].state.assign([hvd.rank(), 1.0])
+)
+model.fit(dataset, shuffle=False, callbacks=[*callbacks, setting, AverageState()])
+assert model.layers[0].state.numpy().tolist() == [0.5, 1.0]
+""",
+    ),
+    Around(
+        "docs/changing_batches.md",
+        "class Grow",
+        after="""
+growing = {"initial_epoch": 29, "epochs": 31, "shuffle": False}
+model.fit(dataset, **growing, callbacks=[*callbacks, Grow()])
+assert balancer.global_batch_size == 1024
+""",
+    ),
+    Around("docs/data.md", before=_RECORDS),
+    Around(
+        "docs/data.md",
+        "hvd.data.TFRecords",
+        'import os; os.mkdir("data"); write("data/train-0.tfrecord"); dataset_size = 40',
+        _READ,
+        instead={"/data/": "data/"},
+    ),
+    Around(
+        "docs/data.md",
+        "ArrayRecordDataSource",
+        """
+import pytest
+module = pytest.importorskip("array_record.python.array_record_module")
+paths, dataset_size = ["one.array_record"], 40
+writer = module.ArrayRecordWriter(paths[0], "group_size:1")
+for label in range(40):
+    writer.write(example(label))
+writer.close()
+""",
+        _READ,
+    ),
+    Around(
+        "docs/data.md",
+        '"GZIP"',
+        'files, dataset_size = [write("one.gz", "GZIP")], 40',
+        _READ,
+        instead={"num_samples=50_000": "num_samples=40"},
+    ),
+    Around(
+        "docs/data.md",
+        ".repeat()",
+        'files = [write("one.tfrecord")]',
+        instead={"steps_per_epoch=500": "steps_per_epoch=3", "shuffle(10_000)": "shuffle(100)"},
+    ),
+    Around(
+        "docs/data.md",
+        "cost=lengths",
+        """
+texts = ["a" * (1 + n % 9) for n in range(600)]
+source, dataset_size = (images, labels), 600
+""",
+        _READ,
+    ),
+    Around(
+        "docs/data.md",
+        "validation_data",
+        "val_images, val_labels, test = images[:90], labels[:90], (images[90:150], labels[90:150])",
+    ),
+    Around(
+        "docs/data.md",
+        "model.predict",
+        "test_images = images[:90]",
+        "np.testing.assert_allclose(everything, model(test_images), rtol=1e-5, atol=1e-6)",
+    ),
+    # One kind of device for all ranks that there are here, and two that no rank has.
+    Around("docs/devices.md", "NVIDIA A100*", instead={"NVIDIA A100*": "?*"}),
+    Around("docs/elastic.md", before="optimizer = keras.optimizers.SGD(0.1)"),
+    Around(
+        "docs/exactness.md",
+        "class Autoencoder",
+        after="""
+x = keras.Input((6, 4))
+model = Autoencoder(x, keras.layers.Dense(4)(x))
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer=balancer))
+series, mask = np.ones((300, 6, 4), "float32"), np.arange(1800).reshape(300, 6) % 5 > 1
+dataset = balancer.dataset((series, mask.astype("float32")), shuffle_seed=7)
+before = model.get_weights()
+model.fit(dataset, shuffle=False, callbacks=callbacks)
+assert not np.array_equal(before[0], model.get_weights()[0])
+""",
+    ),
+    Around(
+        "docs/journal.md",
+        "journal=",
+        after="""
+from pathlib import Path
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer=balancer), loss)
+model.fit(
+    balancer.dataset((images, labels), shuffle_seed=7),
+    epochs=2,
+    shuffle=False,
+    callbacks=[hvd.callbacks.DynamicBatchSizeCallback(balancer)],
+)
+assert Path("run.jsonl").exists() == (hvd.rank() == 0)
+""",
+    ),
+    Around(
+        "docs/own_loops.md",
+        "balancer.loop.begin_training()",
+        """
+@tf.function(reduce_retracing=True)
+def train_step(x, y):
+    with tf.GradientTape() as tape, hvd.global_batch(balancer):
+        value = loss(y, model(x, training=True))
+    gradients = tape.gradient(value, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+""",
+    ),
+    Around(
+        "docs/own_loops.md",
+        "weighted_allreduce",
+        "x, y, tensor = images[:8], labels[:8], tf.constant(1.0 + hvd.rank())",
+        "assert mean == 1.5 and len(gradients) == 2",
+    ),
+    Around(
+        "docs/strategies.md",
+        'Strategy("careful"',
+        after="assert hvd.Balancer(512, strategy).plan.batch_sizes == (256, 256)",
+    ),
+    Around(
+        "docs/verify.md",
+        "my_function",
+        'x_train, y_train = np.ones((64, 20), "float32"), labels[:64]',
+        "model, samples = my_function(); model.fit(*samples)",
+    ),
+    Around(
+        "docs/verify.md",
+        "class ScaleByValid",
+        after="""
+model = keras.Sequential([keras.Input((8,)), ScaleByValid(), keras.layers.Dense(3)])
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer=balancer), loss)
+model.fit(dataset, shuffle=False, callbacks=callbacks)
+""",
+    ),
+]
