@@ -149,7 +149,7 @@ def begin(requests: Iterable[Request]) -> None:
 
 
 def close() -> None:
-    """Leaves no job behind."""
+    """Ends all jobs."""
     if runner.cache_info().currsize:
         runner().close()
         runner.cache_clear()

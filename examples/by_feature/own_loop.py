@@ -12,7 +12,6 @@ import keras
 import tensorflow as tf  # New
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.tensorflow import broadcast_variables  # New
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import datasets
@@ -37,7 +36,7 @@ model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
 
 dataset = balancer.dataset((images, labels), shuffle_seed=7)
 # New: all that callbacks and fit do in the other scripts.
-broadcast_variables(model.variables, root_rank=0)
+hvd.broadcast_variables(model.variables, root_rank=0)
 
 
 @tf.function(reduce_retracing=True)

@@ -14,9 +14,9 @@ from hvd_dbs.balancing.doubt import doubt
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.plan import DECISION_SECONDS, FIRST_ROUND_STEPS, Decision, Plan, Problem
 from hvd_dbs.balancing.solvers.solver import SolverState
-from hvd_dbs.balancing.step_communication import StepCommunication
 from hvd_dbs.balancing.strategies import Strategy
 from hvd_dbs.balancing.time_models.time_model import ModelState
+from hvd_dbs.balancing.unhidden_communication import UnhiddenCommunication
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Controller:
         self._model_state: ModelState = strategy.model.init(num_rows) if strategy.model else {}
         self._model_failed = False
         self.decision_seconds = DECISION_SECONDS
-        self._communication = StepCommunication()
+        self._communication = UnhiddenCommunication()
         self._step: tuple[float, NDArray[np.float64]] | None = None
         self._solver_state: SolverState = {}
         self._begin_anew()

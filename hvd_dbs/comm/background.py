@@ -51,7 +51,7 @@ class BackgroundThread:
         return future
 
     def do(self, function: Callable[[], _T]) -> _T:
-        """Does something behind all that was given, and waits for it.
+        """Does something after all that was given, and waits for it.
 
         Within the thread it is part of what is under way.
         """
@@ -61,7 +61,7 @@ class BackgroundThread:
         return self.start(function).result()
 
     def close(self) -> None:
-        """What is under way may end; what is behind it is cancelled."""
+        """What is under way may end; what is after it is cancelled."""
         self.is_closed = True
         self._given.put(None)
 

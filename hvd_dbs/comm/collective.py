@@ -31,7 +31,7 @@ class Collective:
         raise NotImplementedError
 
     def start(self, exchange: Callable[[Collective], _T]) -> Future[_T]:
-        """Begins some exchanges that nobody waits for, behind those that are under way.
+        """Begins some exchanges that nobody waits for, after those that are under way.
 
         Args:
             exchange: Is called with this collective, on all ranks, maybe in another thread.

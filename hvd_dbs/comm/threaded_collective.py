@@ -40,7 +40,7 @@ class ThreadedCollective(Collective):
         return self._thread.start(lambda: exchange(self))
 
     def close(self) -> None:
-        """What is under way ends when Horovod shuts down; what is behind it is dropped."""
+        """What is under way ends when Horovod shuts down; what is after it is dropped."""
         self._thread.close()
 
     def require_open(self) -> None:

@@ -82,7 +82,7 @@ class Fingerprint:
                     f"so are {len(rows)} of {len(mine)} samples compared. Every rank gives "
                     f"balancer.dataset the whole data set, in the same order, and is served its "
                     f"part of it: no shard such as x[rank::size], no order of its own. What is to "
-                    f"differ by chance, such as augmentation, goes behind it, into dataset.map."
+                    f"differ by chance, such as augmentation, comes after it, in dataset.map."
                 )
 
 

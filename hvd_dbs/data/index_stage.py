@@ -35,9 +35,9 @@ _WARN_SECONDS = 60.0
 _WARNING = (
     "the training data set waits for epoch %d to reach step %d. Either this rank waits for another "
     "one, which has stopped training or does something else. Or the data set is read too far "
-    "ahead: by shuffle or cache behind balancer.dataset, or by a callback that comes before "
+    "ahead: by shuffle or cache downstream of balancer.dataset, or by a callback that comes before "
     "DynamicBatchSizeCallback. A loop of one's own calls balancer.loop.begin_epoch(epoch) before "
-    "it reads, and end_steps(step) behind each step; with several steps in a call it gives "
+    "it reads, and end_steps(step) after each step; with several steps in a call it gives "
     "begin_training their number."
 )
 

@@ -143,7 +143,7 @@ def make_dataset(source: Source, index_stage: Stage) -> tf.data.Dataset:
 
 
 def moves_of(dataset: Any) -> list[str]:
-    """What users do behind a data set of ours that leaves samples in other batches, the last first.
+    """What moves samples to other batches downstream of `balancer.dataset`, the last first.
 
     Gradients are weighted by the samples that a batch has here; only what keeps them in it, such
     as `map` and `prefetch`, may follow.

@@ -33,9 +33,9 @@ class Stream:
 
     A **finite** stream is read by all ranks, each of which keeps its windows; samples of other
     ranks pass by. So give it cheap records, and put what is expensive (decoding, augmenting)
-    behind `balancer.dataset`. Guaranteed, if the stream yields the same samples in the same order
-    on all ranks: each sample once per epoch, equal steps, the same global batches whatever the
-    plan is. The order is the stream's: shuffle it with a fixed seed and
+    downstream of `balancer.dataset`. Guaranteed, if the stream yields the same samples in the same
+    order on all ranks: each sample once per epoch, equal steps, the same global batches whatever
+    the plan is. The order is the stream's: shuffle it with a fixed seed and
     `reshuffle_each_iteration=False`. With reshuffling, ranks agree only as long as all of them
     make equally many iterators.
 
@@ -46,7 +46,7 @@ class Stream:
     the streams, and changes with the plan. One iterator lives through all epochs of a fit.
 
     Training goes on in the middle of an epoch of a finite stream: the samples used before are read
-    again and passed by, which costs reading that part of the stream, and nothing behind it. It can
+    again and passed by, which costs reading that part of the stream, and nothing after it. It can
     be evaluated on (`training=False`): each rank skips to its consecutive part, so that the last
     rank reads the whole stream. An endless stream begins anew when training goes on, and cannot be
     evaluated on.

@@ -109,7 +109,7 @@ class BalancerState:
             raise ValueError(f"a {type(plain).__name__} is no state; expected a mapping.")
         if plain.get("format") != FORMAT:
             raise ValueError(f"its format is {plain.get('format')!r}; this version reads {FORMAT}.")
-        ranks = tuple(_rank(row) for row in _entry(plain, "ranks", list))
+        ranks = tuple(_rank(*entry) for entry in enumerate(_entry(plain, "ranks", list)))
         if not ranks or sum(rank.batch_size for rank in ranks) < 1:
             raise ValueError(f"its {len(ranks)} ranks have no samples.")
         if len({rank.slot for rank in ranks}) != len(ranks):
@@ -132,21 +132,26 @@ class BalancerState:
         )
 
 
-def _rank(row: Any) -> SavedRank:
+def _rank(index: int, row: Any) -> SavedRank:
+    place = f"ranks[{index}]"
     if not isinstance(row, Mapping):
-        raise ValueError(f"{row!r} in 'ranks' is not a mapping.")
-    slot = (_entry(row, "host", str), _whole(row.get("slot"), "slot"))
-    model = _entry(row, "model", (dict, type(None)))
+        raise ValueError(f"{row!r} in {place!r} is not a mapping.")
+    slot = (_entry(row, "host", str, place), _whole(row.get("slot"), f"{place}.slot"))
+    model = _entry(row, "model", (dict, type(None)), place)
     # States of earlier versions have no kinds of device.
-    device = _entry({"device": "", **row}, "device", str)
-    return SavedRank(slot, _whole(row.get("batch_size"), "batch_size"), model, device)
+    device = _entry({"device": "", **row}, "device", str, place)
+    samples = _whole(row.get("batch_size"), f"{place}.batch_size")
+    return SavedRank(slot, samples, model, device)
 
 
-def _entry(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
+def _entry(
+    row: Mapping[str, Any], name: str, kind: type | tuple[type, ...], place: str = ""
+) -> Any:
+    full_name = f"{place}.{name}" if place else name
     if name not in row:
-        raise ValueError(f"it has no entry {name!r}.")
+        raise ValueError(f"it has no entry {full_name!r}.")
     if not isinstance(row[name], kind):
-        raise ValueError(f"its {name!r} is a {type(row[name]).__name__}.")
+        raise ValueError(f"its {full_name!r} is a {type(row[name]).__name__}: {row[name]!r:.40}.")
     return row[name]
 
 

@@ -93,13 +93,9 @@ class Datasets:
         return EvaluationStage(
             num_samples,
             lambda: self._collective.rank,
-            self._agreed_batch_sizes,
+            lambda: self._loop.agreed_plan.batch_sizes,
             self.evaluation,
         )
-
-    def _agreed_batch_sizes(self) -> tuple[int, ...]:
-        plan = self._loop.agreed_plan
-        return plan.batch_sizes
 
     def _training_stage(self, request: DatasetRequest) -> IndexStage:
         self._loop.finish_resize()

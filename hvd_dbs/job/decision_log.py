@@ -82,7 +82,7 @@ class DecisionLog:
             self._journal.write(job)
 
     def write(self, agreed: Agreed, epoch: int, step: int) -> None:
-        """What a round has come to behind so many steps of an epoch."""
+        """What a round has come to after so many steps of an epoch."""
         if self._collective.rank != 0:
             return
         before, decision = agreed.before, agreed.decision

@@ -54,8 +54,9 @@ def agreed_epochs(collective: Collective, num_epochs: int, initial_epoch: int) -
     agreement.require_equal(collective, {name: repr(number) for name, number in given.items()})
     # From here on all ranks compute with the same values, so all meet the same error.
     first, last = (whole_number(name, number) for name, number in given.items())
-    if first < 0:
-        raise ValueError(f"initial_epoch={first} is negative. Epochs are counted from 0.")
+    for name, number in (("initial_epoch", first), ("num_epochs", last)):
+        if number < 0:
+            raise ValueError(f"{name}={number} is negative. Epochs are counted from 0.")
     return range(first, last)
 
 

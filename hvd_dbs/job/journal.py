@@ -22,7 +22,7 @@ _BEGINNING = '{"entry"'
 
 
 class Journal:
-    """Writes entries behind what a file has already, in a thread of its own.
+    """Writes entries after what a file has already, in a thread of its own.
 
     No step of training waits for the disk. What cannot be written is lost, and said once.
 

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class JobEntry:
-    """What holds for the rounds behind it.
+    """What holds for the rounds after it.
 
     Attributes:
         hosts: Where each rank runs, by rank.

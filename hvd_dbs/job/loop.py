@@ -73,7 +73,7 @@ class TrainingLoop:
 
     @property
     def steps_ahead(self) -> int:
-        """Steps behind the one under way whose data are prepared, where plans change in mid-epoch.
+        """Steps after the present one whose data are prepared, where plans change in mid-epoch.
 
         Between two trainings those of the last one.
         """

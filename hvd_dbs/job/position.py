@@ -91,7 +91,7 @@ class TrainingPosition:
     def cursor(self) -> Cursor:
         """Where training is to go on if it ends here."""
         if self.is_in_epoch:
-            # The graph knows of a step before the callback that comes behind others does.
+            # The graph knows of a step before the callback that comes after others does.
             steps_done = max(self.steps_done, self._samples.num_begun)
             return self.stage.cursor_after(self.epoch, steps_done)
         return self.start or self._next
@@ -219,7 +219,7 @@ class TrainingPosition:
             raise RuntimeError(
                 "The epoch ends, and end_steps was not called in it, so all gradients were "
                 "weighted by the samples of its first step. Call balancer.loop.end_steps(step) "
-                "behind each step, counted from 1."
+                "after each step, counted from 1."
             )
         # A loop that reduces its gradients with weights of its own need not report its steps.
         self.steps_done = self.steps_done or self.num_steps_in_epoch

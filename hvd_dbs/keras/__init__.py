@@ -47,7 +47,7 @@ from hvd_dbs.keras.operations import allgather, allreduce, broadcast, reducescat
 from hvd_dbs.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.tensorflow.global_batch import global_mean, global_sum
-from hvd_dbs.tensorflow.variables import broadcast_global_variables
+from hvd_dbs.tensorflow.variables import broadcast_global_variables, broadcast_variables
 from hvd_dbs.watchdog.exit_barrier import shutdown
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "allreduce",
     "broadcast",
     "broadcast_global_variables",
+    "broadcast_variables",
     "callbacks",
     "ccl_built",
     "cross_rank",

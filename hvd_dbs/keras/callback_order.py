@@ -12,6 +12,16 @@ _ON_METRICS = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau)
 _STEERING = (*_ON_METRICS, keras.callbacks.LearningRateScheduler)
 
 
+def of_all_ranks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
+    """The names of this package's callbacks that all ranks need; one alone may save the model."""
+    return [
+        type(one).__name__
+        for one in callbacks
+        if type(one).__module__.startswith("hvd_dbs.")
+        and not isinstance(one, keras.callbacks.ModelCheckpoint)
+    ]
+
+
 def steering(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
     """The names of Keras's callbacks that change how training goes on."""
     return [type(one).__name__ for one in callbacks if isinstance(one, _STEERING)]

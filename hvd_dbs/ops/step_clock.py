@@ -199,6 +199,6 @@ def _whole_steps(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     starts = np.flatnonzero(rows[:, 2] >= 0)
     whole = rows[starts].copy()
     whole[:, :2] = np.add.reduceat(rows[:, :2], starts, axis=0)
-    # Whose buckets could hide behind whose gradients?
+    # Whose buckets could be hidden by whose gradients?
     whole[np.diff([*starts, len(rows)]) > 1, 4:] = np.nan
     return whole

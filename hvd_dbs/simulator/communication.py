@@ -1,4 +1,4 @@
-"""How long the gradients are on their way, and how much of it hides behind the backward pass."""
+"""How long the gradients are on their way, and how much of it the backward pass hides."""
 
 from __future__ import annotations
 

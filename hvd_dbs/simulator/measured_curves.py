@@ -46,7 +46,7 @@ def read_curves(path: Path) -> Mapping[str, MeasuredCurve]:
     """
     points: dict[str, dict[int, float]] = {}
     try:
-        # Spreadsheets begin a file with a mark, and people put a blank behind a comma.
+        # Spreadsheets begin a file with a mark, and people put a blank after a comma.
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]

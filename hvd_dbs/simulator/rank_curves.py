@@ -76,7 +76,7 @@ def make_curves(
         groups: The ranks, in order.
         measured: Measured curves by file and device.
         gamma: Part of the backward pass after which the first bucket is ready.
-        random: Draws the spread of speeds and the saw-tooths.
+        random: Draws the spread of speeds and the saw-teeth.
     """
     columns: list[NDArray[np.float64]] = []
     tables: list[NDArray[np.float64]] = []

@@ -175,7 +175,7 @@ def _choice(
     """The record of the class that `table[key]` names."""
     rest = dict(table)
     name = rest.pop(key, None)
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         given = "is missing" if name is None else f"= {name!r}"
         raise ValueError(f"{place}.{key} {given}; expected one of {', '.join(known)}.")
     return _record(known[name], rest, place)

@@ -118,7 +118,7 @@ def saw_tooth(size: int) -> Scenario:
 
 
 def network_overlap(size: int) -> Scenario:
-    """Unequal accelerators; most of the allreduce hides behind the backward pass, or does not."""
+    """Unequal accelerators; the backward pass hides most of the allreduce, or does not."""
     ranks = (
         AffineRanks(
             count=size // 2,

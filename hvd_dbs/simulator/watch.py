@@ -57,9 +57,9 @@ class Watch:
             seen_at, changed = self._changes
             ranks = np.flatnonzero(changed.any(axis=0))
             # The round goes on for a step while the signal travels.
-            told = np.repeat((steps > seen_at[0])[:, np.newaxis], len(ranks), axis=1)
-            told[np.isin(steps, seen_at)] = changed[np.isin(seen_at, steps)][:, ranks]
-            counted[:, ranks] = np.where(told, counted[:, ranks], np.nan)
+            reported = np.repeat((steps > seen_at[0])[:, np.newaxis], len(ranks), axis=1)
+            reported[np.isin(steps, seen_at)] = changed[np.isin(seen_at, steps)][:, ranks]
+            counted[:, ranks] = np.where(reported, counted[:, ranks], np.nan)
             measurement = _replaced(measurement, np.searchsorted(present, ranks), counted[:, ranks])
         seconds = np.full(self._scenario.size, np.nan)
         seconds[present] = measurement.busy_seconds
@@ -90,12 +90,12 @@ class Watch:
 def _replaced(
     measurement: Measurement, rows: NDArray[np.intp], step_seconds: NDArray[np.float64]
 ) -> Measurement:
-    """The measurement in which some rows tell of these steps."""
+    """The measurement in which some rows are of these steps."""
     busy, steps = measurement.busy_seconds.copy(), measurement.num_steps.copy()
     least = measurement.least_seconds.copy()
     counts = np.isfinite(step_seconds).sum(axis=0)
-    told = counts > 0
-    busy[rows[told]] = np.nansum(step_seconds, axis=0)[told] / counts[told]
-    steps[rows[told]] = counts[told]
-    least[rows[told]] = np.nanmin(step_seconds[:, told], axis=0)
+    reported = counts > 0
+    busy[rows[reported]] = np.nansum(step_seconds, axis=0)[reported] / counts[reported]
+    steps[rows[reported]] = counts[reported]
+    least[rows[reported]] = np.nanmin(step_seconds[:, reported], axis=0)
     return replace(measurement, busy_seconds=busy, num_steps=steps, least_seconds=least)

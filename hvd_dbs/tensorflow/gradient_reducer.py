@@ -99,10 +99,9 @@ class GradientReducer:
                 "with hvd.DistributedOptimizer(..., balancer=balancer), and give fit "
                 "hvd.callbacks.DynamicBatchSizeCallback(balancer)."
             )
-        loop = None if self.balancer is None else self.balancer.loop
-        if loop is not None and not loop.is_training:
+        if self.balancer is not None and not self.balancer.loop.is_training:
             raise ValueError(
-                "The optimizer weighs gradients by a balancer that nobody tells of the steps of "
+                "The optimizer weighs gradients by a balancer that does not follow the steps of "
                 "this fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer)."
             )
 
@@ -115,7 +114,7 @@ class GradientReducer:
         ]
 
     def _signals(self, loop: TrainingLoop, gradients: Tensors) -> list[tf.Tensor]:
-        """What this rank tells the others with its gradients, in one of their buckets.
+        """What this rank sends the others with its gradients, in one of their buckets.
 
         Nothing where there is no such bucket, or not all ranks would receive it and heed it.
         """

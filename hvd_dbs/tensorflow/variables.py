@@ -93,8 +93,8 @@ def broadcast_global_variables(root_rank: int) -> Any:
     if tf.executing_eagerly() or tf.inside_function():
         raise RuntimeError(
             "broadcast_global_variables is for graphs of TensorFlow 1: TensorFlow 2 keeps no list "
-            "of variables. Use hvd.broadcast_variables(model.variables, root_rank=0) of "
-            "hvd_dbs.tensorflow, or in fit hvd.callbacks.BroadcastGlobalVariablesCallback(0)."
+            "of variables. Use hvd.broadcast_variables(model.variables, root_rank=0), or in fit "
+            "hvd.callbacks.BroadcastGlobalVariablesCallback(0)."
         )
     return hvd.broadcast_global_variables(root_rank)
 

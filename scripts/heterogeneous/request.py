@@ -124,7 +124,7 @@ def parse_disturbance(text: str, num_ranks: int) -> Disturbance:
 def find_num_ranks(command: Sequence[str]) -> int | None:
     """How many ranks the launcher in `command` is asked for, None where that cannot be told.
 
-    Only options of the launcher count, not those of the program behind it.
+    Only options of the launcher count, not those of the program after it.
 
     Raises:
         ValueError: If the launcher's option is not a positive number.
@@ -211,7 +211,7 @@ def parse_request(arguments: Sequence[str]) -> Request:
         parser.error(f"--from: {error}.")
 
     if not command:
-        parser.error("the command is missing; add it behind --, such as -- horovodrun -np 4 ...")
+        parser.error("the command is missing; add it after --, such as -- horovodrun -np 4 ...")
     if shutil.which(command[0]) is None:
         parser.error(f"command {command[0]!r} is not found or not executable; is it on PATH?")
     try:

@@ -98,7 +98,7 @@ HVD_DBS_TEST(WhatIsNoWorkOfAStepIsLeftOutOfThatStepAlone) {
   step(10);
   const auto steps = clock.Drain();
   HVD_DBS_CHECK(Near(steps[1].busy_seconds, 3.25) && Near(steps[1].wait_seconds, 1), "excluded");
-  HVD_DBS_CHECK(Near(steps[2].busy_seconds, 4), "the step behind it");
+  HVD_DBS_CHECK(Near(steps[2].busy_seconds, 4), "the step after it");
 }
 
 HVD_DBS_TEST(PeekShowsTheNewestStepsAndLeavesThem) {

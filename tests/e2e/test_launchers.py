@@ -38,7 +38,7 @@ under_way = [
     c.start(lambda ranks, row=row: ranks.allgather(row)[:, 0].tolist())
     for c, row in zip((ours, others, ours), rows)
 ]
-assert ours.broadcast(rows[0]).tolist() == [0]  # Behind what ours has under way.
+assert ours.broadcast(rows[0]).tolist() == [0]  # After what ours has under way.
 assert hvd.allgather(rows[3]).numpy().tolist() == [3, 4]
 assert [p.result() for p in under_way] == [[0, 1], [1, 2], [2, 3]]
 for dtype in ("uint8", "int32", "int64", "float32", "float64"):

@@ -11,7 +11,7 @@ from benchmarks.ramp.training import Setting
 
 
 def run(after, accuracy=0.9):
-    """A loss of 2 before the only change, and of `after` behind it."""
+    """A loss of 2 before the only change, and of `after` after it."""
     losses = [2.0] * BEFORE + list(after)
     return {
         "seed": 0,

@@ -227,7 +227,7 @@ def test_a_schedule_object_and_an_assigned_rate_are_multiplied():
 
 
 def test_keras_own_callbacks_set_the_rate_below_the_ramp():
-    """Each in a fit whose batch grows behind its first epoch: 6 steps, then 3 an epoch."""
+    """Each in a fit whose batch grows after its first epoch: 6 steps, then 3 an epoch."""
     rates = [0.05, 0.05, 0.025, 0.0125]
     multipliers = [1.0] * 6 + [Ramp(1.0, 2.0).multiplier(i) for i in range(9)]
     hvd.init()

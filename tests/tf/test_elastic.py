@@ -68,7 +68,7 @@ def test_a_state_of_plain_variables():
 
 
 def train_losing_ranks(failures, batches_per_commit=1, commit_comes_first=False):
-    """Weights and state after three epochs in which a rank is lost behind some of the steps."""
+    """Weights and state after three epochs in which a rank is lost after some of the steps."""
     balancer = hvd.Balancer(global_batch_size=4, strategy="even")
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(1)])

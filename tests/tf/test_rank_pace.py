@@ -23,7 +23,7 @@ def pace():
 
 
 def has_changed(pace, steps, num_samples=4.0, steps_at_once=1):
-    """Whether a rank tells the others so when it has looked behind each of some steps."""
+    """Whether a rank tells the others so when it has looked after each of some steps."""
     for first in range(0, len(steps), steps_at_once):
         pace.clock.busy_seconds = [*pace.clock.busy_seconds, *steps[first : first + steps_at_once]]
         pace.clock.num_samples = num_samples

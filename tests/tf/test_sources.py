@@ -238,9 +238,9 @@ def test_what_leaves_samples_in_their_batches_may_follow(method):
 
 @pytest.mark.parametrize("method", MOVES)
 def test_what_moves_samples_to_other_batches_is_seen(method):
-    behind = MOVES[method]
-    assert NAMED_OTHERWISE.get(method, method) in moves_of(behind(ours()))
-    assert moves_of(behind(tf.data.Dataset.range(8).batch(2))) == []
+    after = MOVES[method]
+    assert NAMED_OTHERWISE.get(method, method) in moves_of(after(ours()))
+    assert moves_of(after(tf.data.Dataset.range(8).batch(2))) == []
 
 
 def test_moves_are_named_from_the_last_to_the_first():

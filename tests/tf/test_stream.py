@@ -31,7 +31,7 @@ def test_a_window_of_each_global_batch_in_any_nesting():
     assert [x["text"].tolist() for x, _ in batches][2] == [b"9"]
     assert batches[0][1].shape == (3, 2)
     assert len(make_dataset(source, stage)) == 3
-    # Behind the window there is no work on samples of other ranks.
+    # After the window there is no work on samples of other ranks.
     seen = []
     mapped = make_dataset(source, stage).map(
         lambda x, y: tf.numpy_function(lambda a: seen.extend(a.tolist()) or a, [x["a"]], tf.int64)
@@ -59,7 +59,7 @@ def test_a_stream_of_unknown_length():
 
 
 def test_an_epoch_is_taken_up_in_its_midst():
-    """Behind any position, by any global batch size."""
+    """After any position, by any global batch size."""
     for used, total in ((8, 4), (5, 7), (11, 4)):
         source = as_source(Stream(nested(12)), total)
         stages = [

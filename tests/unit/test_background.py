@@ -62,12 +62,12 @@ def test_an_error_is_the_callers_and_the_next_one_is_done_all_the_same(thread):
 def test_what_has_not_begun_when_it_is_closed_never_does(thread):
     go, done = threading.Event(), []
     under_way = thread.start(lambda: go.wait(10))
-    behind = thread.start(lambda: done.append(1))
+    after = thread.start(lambda: done.append(1))
     thread.close()
     go.set()
     assert under_way.result(10)
     with pytest.raises(CancelledError):
-        behind.result(10)
+        after.result(10)
     with pytest.raises(CancelledError):
         thread.start(lambda: done.append(2)).result(10)
     assert not done

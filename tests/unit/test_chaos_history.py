@@ -43,7 +43,7 @@ def test_a_step_that_was_not_committed_is_run_again():
     [
         (lambda e: [*e[:5], step(4, "b", 1, 0, [4, 3]), end()], "lost 1 samples, such as [5]"),
         (lambda e: [*e[:5], step(4, "b", 1, 0, [3, 4, 5, 0]), end()], "1 samples again"),
-        # The next run says that it begins behind the lost step.
+        # The next run says that it begins after the lost step.
         (lambda e: [*e[:4], begin(3, "b", 2), *e[5:]], "2 samples again"),
         (lambda e: [*e, end(digest="other", pid=2)], "weights of the 2 ranks differ"),
         (lambda e: [*e[:-1], step(5, "b", 1, 7, [0]), end()], "epochs [7] were not asked for"),

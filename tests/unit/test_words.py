@@ -33,6 +33,7 @@ INSTEAD = {
     r"\b(fill(s|ed|ing)? in)\b": "padding samples",
     r"\b(tak(e|es|ing|en) (its|their) place)\b": "replaces",
     r"\b(in front of)\b": "before, upstream of",
+    r"(?<!leave\s)(?<!leaves\s)(?<!nothing\s)(?<!leaves\sone\s)\b(behind)\b": "after",
 }
 """What a text must not hold, in any case, and what says it plainly."""
 

@@ -74,7 +74,10 @@ class CurvePrior:
         return value, np.abs(turn) * np.sqrt(np.maximum(left, 0.0))
 
     def jump_at(self, batch_sizes: Rows) -> Rows:
-        """Expected square of a jump at one more batch size of each rank: that of the next point."""
+        """Expected square of a jump at one more batch size of each rank.
+
+        A part p of what kernels add at the nearest jump is alike there, so p^2 of its square.
+        """
         alike = self._alike(batch_sizes[:, np.newaxis], self._points)[:, 0]
         nearby = np.where(self._there, self._jumps * alike**2, 0.0)
         return np.asarray(nearby.max(axis=1))

@@ -25,7 +25,7 @@ def draw(part: JournalPart, path: Path) -> None:
     above, below = axes[:, 0]
     rounds = (part.rounds[0], *part.rounds)  # Once more where the first one begins.
     seconds = np.array([part.job.time, *(entry.time for entry in part.rounds)]) - part.job.time
-    # What a round has heard was before it; what it decides holds behind it.
+    # What a round has measured was before it; what it decides holds after it.
     busy_seconds = np.array([entry.busy_seconds for entry in rounds])
     draw_ranks(above, seconds, 1000 * busy_seconds, where="pre")
     step_seconds = np.array([entry.step_seconds for entry in rounds])

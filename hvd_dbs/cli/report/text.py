@@ -167,7 +167,8 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
     if last.step_gain > _LEAST_GAIN:
         lines.append(
             f"Split by these speeds, the work of a step would be done {last.gain:.2f} times as "
-            f"fast (bounds and fixed costs left aside)."
+            f"fast (bounds and fixed costs left aside). hvd-dbs simulate --replay shows what each "
+            f"strategy would make of it."
         )
     return "\n".join(lines)
 

@@ -82,7 +82,7 @@ def _run_case(
 def _lines(
     cases: Sequence[Case], names: Sequence[str], results: dict[Case, list[dict[str, Any]]]
 ) -> Iterator[str]:
-    rows, behind = [], []
+    rows, beaten = [], []
     for case in cases:
         values = _means(results[case], len(names))
         marks = ["*" if value == max(values) else " " for value in values]
@@ -93,7 +93,7 @@ def _lines(
             best = max(values)
             if own < best:
                 winner = names[values.index(best)]
-                behind.append(f"{case[0]} at {case[1]} ranks: {own:.3f}, {winner} {best:.3f}")
+                beaten.append(f"{case[0]} at {case[1]} ranks: {own:.3f}, {winner} {best:.3f}")
     num_runs = len(results[cases[0]]) // len(names)
     mean = f"; mean of {num_runs} seeds" if num_runs > 1 else ""
     yield f"Throughput over the oracle's (1 is the best there is; * the best of the row{mean})"
@@ -103,8 +103,8 @@ def _lines(
     yield ""
     yield f"{len(errors)} runs; largest |sum(b) - B|: {max(errors)}"
     if "adaptive" in names and len(names) > 1:
-        yield f"adaptive is not the best in {len(behind)} of {len(cases)} cases"
-        yield from (f"  {line}" for line in behind)
+        yield f"adaptive is not the best in {len(beaten)} of {len(cases)} cases"
+        yield from (f"  {line}" for line in beaten)
 
 
 def _means(entries: Sequence[dict[str, Any]], num_names: int) -> list[float]:

@@ -95,7 +95,7 @@ class VerifyProblem:
         }
 
     def strategy(self) -> Strategy:
-        """Starts uneven and draws another plan behind each step."""
+        """Starts uneven and draws another plan after each step."""
         ratios = tuple(1.0 + rank % 3 for rank in range(self.size))
         return Strategy("random", ratios, LastRound(), RandomPlans(self.seed), every=1)
 

@@ -129,7 +129,7 @@ class _WatchedModel(keras.Sequential):
             self.numbers = tf.Variable(np.zeros(0, np.int64), shape=[None], trainable=False)
 
     def train_step(self, data: Any) -> Any:
-        """Keras's own step, behind a look at its samples."""
+        """Keras's own step, after a look at its samples."""
         images, labels, numbers = data
         self.numbers.assign(numbers)
         return super().train_step((tf.where(self.is_idle, np.nan, images), labels))

@@ -28,10 +28,10 @@ class Records:
     """The records of one file.
 
     Attributes:
-        offsets: Where each begins, and behind the last one, shape `[num_records + 1]`.
+        offsets: Where each begins, and after the last one, shape `[num_records + 1]`.
         damaged: Numbers of those whose data do not match their checksum, ascending; only
             looked for on request.
-        lost_bytes: Bytes behind the last offset, in which no record could be found.
+        lost_bytes: Bytes after the last offset, in which no record could be found.
         problem: Why not, for humans; an empty text if nothing is lost.
     """
 
@@ -89,7 +89,7 @@ def read(
         files: Each record's file, as its place in `paths`, int64 of shape `[num_records]`.
         begins: Where each record begins, int64 of shape `[num_records]`.
         ends: Where each ends, likewise.
-        advice: What to do about a file that cannot be read; put behind the error.
+        advice: What to do about a file that cannot be read; put after the error.
 
     Returns:
         The data of the records, string of shape `[num_records]`. In the graph a DataLossError
@@ -116,7 +116,7 @@ def _scan_some(
     if library is None:
         return reference_reader.scan(file, size, offset, _CAPACITY, verify)
     offsets = np.empty(_CAPACITY, dtype=np.int64)
-    behind, status = ctypes.c_int64(), ctypes.c_int32()
+    end, status = ctypes.c_int64(), ctypes.c_int32()
     found = library.functions.hvd_dbs_scan_records(
         file,
         size,
@@ -124,13 +124,13 @@ def _scan_some(
         offsets.ctypes.data_as(ctypes.POINTER(ctypes.c_int64)),
         _CAPACITY,
         verify,
-        ctypes.byref(behind),
+        ctypes.byref(end),
         ctypes.byref(status),
     )
     if status.value == _UNREADABLE:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), f"offset {behind.value}")
-    return offsets[:found].copy(), behind.value, status.value
+        raise OSError(number, os.strerror(number), f"offset {end.value}")
+    return offsets[:found].copy(), end.value, status.value
 
 
 def _problem(status: int, offset: int, size: int) -> str:

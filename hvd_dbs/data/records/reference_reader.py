@@ -43,7 +43,7 @@ def scan(
     """Finds at most `capacity` records from an offset on; see `records.scan`.
 
     Returns:
-        Offsets of the records found, shape `[found]`; the offset behind the last; why it stopped.
+        Offsets of the records found, shape `[found]`; the offset after the last; why it stopped.
     """
     offsets: list[int] = []
     chunk, begin = b"", 0
@@ -101,7 +101,7 @@ def read(
 
 def _unpack(record: bytes, size: int) -> tuple[str, bytes]:
     if len(record) < size:
-        return "the file ends before it or those behind it.", b""
+        return "the file ends before it or those after it.", b""
     if struct.unpack("<Q", record[:8])[0] != size - OVERHEAD:
         return "its length is not what it was when the file was indexed.", b""
     data = record[HEADER:-4]
@@ -168,7 +168,7 @@ def _shift(state: int, count: int) -> int:
 
 
 def _reduce(data: NDArray[np.uint8]) -> int:
-    """The state that bytes leave behind a state of zero: neighbours are joined, level by level."""
+    """The state after bytes that follow a state of zero: neighbours are joined, level by level."""
     states = _byte_table()[data]
     level = 0
     while states.size > 1:

@@ -46,7 +46,7 @@ class TFRecords(Source):
         on_corrupt: What to do about damaged files. "raise": an error that says where. "skip":
             all data are read once and compared with their checksums when the index is made;
             damaged records are left out on all ranks and in all epochs, and a warning counts
-            them. Behind a damaged length nothing more can be found in a file.
+            them. After a damaged length nothing more can be found in a file.
         index_folder: Where indexes are kept, for folders of data that cannot be written to.
 
     Raises:

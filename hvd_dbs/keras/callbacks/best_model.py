@@ -6,7 +6,9 @@ import keras
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """A `ModelCheckpoint` that saves the best model only. Belongs on rank 0.
+    """A `ModelCheckpoint` that saves the best model only.
+
+    Give it to rank 0 alone, after `MetricAverageCallback`: otherwise all ranks write one file.
 
     Args:
         monitor: The metric that decides.

@@ -16,7 +16,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.job.step_file import StepFile
 from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
-from hvd_dbs.keras.callback_order import require_averages, steering
+from hvd_dbs.keras.callback_order import of_all_ranks, require_averages, steering
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
 from hvd_dbs.keras.internals import data_of_epoch
@@ -47,7 +47,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
 
     Raises:
         TypeError: If `balancer` is not a Balancer.
-        ValueError: On all ranks when training begins, or behind its first step, if model, data
+        ValueError: On all ranks when training begins, or after its first step, if model, data
             set, callbacks and balancer do not belong together.
     """
 
@@ -58,7 +58,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._session = session_of(balancer)
         self._loop, self._position = balancer.loop, self._session.position
         self._evaluation = self._session.evaluation
-        self._before_filling: list[tuple[tf.Variable, tf.Tensor]] = []
+        self._before_padding: list[tuple[tf.Variable, tf.Tensor]] = []
         self._step_file = StepFile() if balancer.rank == 0 else None
         self._steps_seen = 0
         self._num_steps = 0
@@ -82,7 +82,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         turn_off_xla(self.model)
         synchronize_batch_normalization(self.model)
         self._statistics = BatchStatistics(self.model, collective)
-        self._before_filling = []  # Of a step that another rank's end has interrupted.
+        self._before_padding = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
         fingerprint = model_fingerprint(self.model) if self._session.profile.is_used else ""
         self._loop.begin_training(self.model.steps_per_execution, fingerprint)
@@ -111,7 +111,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         is_last = batch == self._num_steps - 1
         if is_last and self._loop.samples_in_step(batch) == 0:
             variables = of_padding_samples(self.model)
-            self._before_filling = [(v, tf.identity(v)) for v in variables]
+            self._before_padding = [(v, tf.identity(v)) for v in variables]
         self._loop.begin_steps()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -119,9 +119,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         if not self._has_stepped:
             self._has_stepped = True
             self._check_first_step()
-        for variable, value in self._before_filling:
+        for variable, value in self._before_padding:
             variable.assign(value)
-        self._before_filling = []
+        self._before_padding = []
         if self._step_file is not None:
             self._step_file.advance(batch + 1 - self._steps_seen)
             self._steps_seen = batch + 1
@@ -188,20 +188,19 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         call = call_of_fit()
         given = {} if call is None else call.f_locals
         callbacks = _callbacks()
-        ours = [type(one) for one in callbacks if type(one).__module__.startswith("hvd_dbs.")]
         is_shared = isinstance(stage_of(given.get("validation_data")), EvaluationStage)
         return {
             "epochs": str(self.params.get("epochs")),
             "initial_epoch": str(given.get("initial_epoch")),
             "steps_per_execution": str(self.model.steps_per_execution),
-            "callbacks=[...] of hvd_dbs": ", ".join(one.__name__ for one in ours),
+            "callbacks=[...] of hvd_dbs": ", ".join(of_all_ranks(callbacks)),
             "callbacks=[...] that steer": ", ".join(steering(callbacks)),
             "validation_data": "of a balancer" if is_shared else "of no balancer",
             "validation_freq": str(given.get("validation_freq")) if is_shared else "",
         }
 
     def _check_first_step(self) -> None:
-        """Whether all ranks train the same model on the balancer's data is seen behind a step."""
+        """Whether all ranks train the same model on the balancer's data is seen after a step."""
         self._position.check_reading()
         self._position.check_values()
         collective = self._balancer.collective
@@ -209,9 +208,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         difference = difference_from_rank_0(collective, self.model.trainable_variables)
         if difference is not None:
             error = ValueError(
-                f"This rank does not train the same model as rank 0: behind the first step, "
+                f"This rank does not train the same model as rank 0: after the first step, "
                 f"{difference}. All ranks begin with the same weights where fit has "
-                f"hvd.callbacks.BroadcastGlobalVariablesCallback(0), behind callbacks that load "
+                f"hvd.callbacks.BroadcastGlobalVariablesCallback(0), after callbacks that load "
                 f"weights on one rank alone, and keep them where every optimizer that changes them "
                 f"is a hvd.DistributedOptimizer."
             )
@@ -250,8 +249,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             )
         if not tf.config.experimental.get_synchronous_execution():
             raise ValueError(
-                "tf.config.experimental.set_synchronous_execution(False) lets a step go on behind "
-                "its end, so ranks could decide on their plans behind different ones. Leave it out."
+                "tf.config.experimental.set_synchronous_execution(False) lets a step go on after "
+                "its end, so ranks could decide on their plans after different ones. Leave it out."
             )
         if balancer_of(self.model) is not self._balancer:
             raise ValueError(
@@ -263,8 +262,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         call = call_of_fit()  # Keras tells callbacks nothing of the data.
         if call is not None and (moves := moves_of(call.f_locals.get("x"))):
             raise ValueError(
-                f"The data set that fit was given has {moves[-1]}(...) behind balancer.dataset, so "
-                f"batches would not have the samples that gradients are weighted by. "
+                f"The data set that fit was given has {moves[-1]}(...) downstream of "
+                f"balancer.dataset, so batches would not have the samples that gradients are "
+                f"weighted by. "
                 f"balancer.dataset(source, shuffle_seed=7) shuffles; what else moves samples "
                 f"or keeps batches belongs into the source. map and prefetch may follow."
             )

@@ -85,14 +85,14 @@ class MetricAverageCallback(keras.callbacks.Callback):
             evaluation.begin()
 
     def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Adds up the metrics over all ranks behind the last step."""
+        """Adds up the metrics over all ranks after the last step."""
         evaluation = self._evaluation
         stage = None if evaluation is None else evaluation.stage
         if evaluation is None or stage is None:
             return
         if evaluation.is_summed:
             raise ValueError(
-                f"The evaluation goes on behind the {stage.num_steps} steps of its data set. "
+                f"The evaluation continues after the {stage.num_steps} steps of its data set. "
                 f"Give Keras the data set of balancer.dataset(..., training=False), mapped but "
                 f"not batched or repeated, and leave out steps and validation_steps."
             )
@@ -128,10 +128,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         texts = agreement.allgather_text(self._collective, json.dumps(sorted(numbers)))
         names = sorted(set.intersection(*(set(json.loads(text)) for text in texts)))
         balancer = balancer_of(self.model)
-        samples = 1.0
-        if balancer is not None:
-            loop = balancer.loop
-            samples = float(loop.samples_in_epoch)
+        samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)
         weights = [samples, self._validation_samples]
         row = np.array([*weights, *(float(numbers[name]) for name in names)])
         rows = self._collective.allgather(row)

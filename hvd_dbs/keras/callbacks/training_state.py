@@ -38,7 +38,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
     Rank 0 writes weights and optimizer to one of two files in turn, and then, by a rename, the
     state that names the file. So state and weights always belong together, and a job that dies
     while it saves has what it saved before. The next run, on any number of ranks, takes them up
-    when `fit` begins: it goes on with the sample behind the last one used. Only rank 0's host
+    when `fit` begins: it goes on with the sample after the last one used. Only rank 0's host
     needs the folder.
 
     The weights are bytes in the order of the model's and the optimizer's variables, for this
@@ -47,7 +47,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
 
     What goes wrong while saving (a full disk) is said once; what was saved before is kept, and
     training goes on. Where `fit` begins again because the ranks of an elastic job have changed, its
-    last commit is newer than the file. Stands behind `DynamicBatchSizeCallback`, on all ranks.
+    last commit is newer than the file. Must come after `DynamicBatchSizeCallback`, on all ranks.
 
     Args:
         folder: Where to save; made if it is not there. One folder for each training.
@@ -125,7 +125,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
         if position.steps_done != min(batch + 1, position.num_steps_in_epoch):
             raise ValueError(
                 "TrainingStateCallback stands before DynamicBatchSizeCallback, so it would save "
-                "the weights of one step with the place of another. Put it behind."
+                "the weights of one step with the place of another. Put it after it."
             )
         self._steps_since += batch + 1 - self._steps_seen
         self._steps_seen = batch + 1
@@ -142,7 +142,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
         return is_elastic and self._position.start is not None
 
     def _save(self) -> None:
-        """Saves on rank 0; all ranks tell what their time models know."""
+        """Saves on rank 0; all ranks send what their time models know."""
         self._steps_since = 0
         state = self._balancer.gather_state_dict()
         if self._balancer.rank != 0:

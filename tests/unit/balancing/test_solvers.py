@@ -158,7 +158,7 @@ class TestEqualFinish:
         assert plan_within(problem, curves, (0.0, 0.9 * best)) is None
 
     def test_ranks_at_their_minimum_are_not_found_one_after_the_other(self):
-        """The slowest of 500 sets the deadline, the next ones come soon behind it."""
+        """The slowest of 500 sets the deadline, the next ones come soon after it."""
         size, asked = 500, 0
 
         class Counted(AffineCurves):

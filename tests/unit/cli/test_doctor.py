@@ -349,7 +349,7 @@ def broken_doctor(code):
     result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
-        env=dict(os.environ),  # Without what an MPI in this process has set behind Python's back.
+        env=dict(os.environ),  # Python's copy, without what an MPI in this process has set since.
         capture_output=True,
         text=True,
         check=False,

@@ -111,6 +111,7 @@ def changed(before: str, after: str) -> str:
         (changed("per_sample_ms = 1", "per_sample_ms = 0"), r"ranks\[0\]\.per_sample_ms=0\.0"),
         (changed("per_sample_ms = 1", "per_sample_ms = nan"), r"ranks\[0\]\.per_sample_ms=nan"),
         (changed("neighbour", "visitor"), r"disturbances\[0\]\.kind = 'visitor'; expected one of"),
+        (changed('"neighbour"', '["neighbour"]'), r"disturbances\[0\]\.kind = \['neighbour'\]"),
         (changed("slowdown = 2", "speed = 2"), r"disturbances\[0\]\.speed = 2 is unknown"),
         (changed("ranks = [1]", "ranks = [3]"), r"disturbances\[0\]: ranks=\(3,\).*has 3 ranks"),
         (changed("ranks = [1]", "ranks = 1"), r"disturbances\[0\]\.ranks = 1; expected a list"),

@@ -99,7 +99,7 @@ std::string ReadRun(int file, const RecordRead* records, size_t count) {
     const ssize_t got = preadv(file, &parts[first], static_cast<int>(parts.size() - first), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Unreadable(offset);
-    if (got == 0) return Wrong(records[0].offset, "the file ends before it or those behind it.");
+    if (got == 0) return Wrong(records[0].offset, "the file ends before it or those after it.");
     offset += got;
     size_t left = static_cast<size_t>(got);
     while (left > 0) {
@@ -204,7 +204,7 @@ std::string ReadConsecutiveRecords(int file, const std::vector<RecordRead>& reco
 }  // namespace hvd_dbs
 
 // What Python calls through ctypes: writes the offsets of at most `capacity` records and the
-// offset behind them; returns their number.
+// offset after them; returns their number.
 extern "C" __attribute__((visibility("default"))) int64_t hvd_dbs_scan_records(
     int32_t file, int64_t size, int64_t offset, int64_t* offsets, int64_t capacity, int32_t verify,
     int64_t* next, int32_t* status) {

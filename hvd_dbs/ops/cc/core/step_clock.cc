@@ -110,7 +110,7 @@ StepTimes StepClock::TimesOf(const Step& step) {
                           : step.ready->SecondsSince(*step.begin) - step.excluded_seconds;
   const double wait = step.back->SecondsSince(*step.ready);
   StepTimes times = {busy, wait, step.num_samples, step.data_seconds, busy, 0, wait};
-  if (step.buckets.size() < 2) return times;  // One has nothing to hide behind.
+  if (step.buckets.size() < 2) return times;  // Nothing hides a single one.
   // Of each bucket when it was sent and back, as seconds before the step's end. A device's and the
   // host's moments only compare by that end, when the device has nothing else to do.
   std::vector<std::pair<double, double>> before;

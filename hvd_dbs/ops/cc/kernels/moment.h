@@ -1,4 +1,4 @@
-// The moment at which a kernel's device gets to where the kernel is. Include it behind the
+// The moment at which a kernel's device gets to where the kernel is. Include it after the
 // definition of EIGEN_USE_GPU.
 #ifndef HVD_DBS_OPS_CC_KERNELS_MOMENT_H_
 #define HVD_DBS_OPS_CC_KERNELS_MOMENT_H_

@@ -26,7 +26,7 @@ class StepClockOp : public OpKernel {
     on_gpu_ = context->device_type() == tensorflow::DEVICE_GPU;
   }
 
-  // Run where the last gradient was made instead of being queued behind other work.
+  // Run where the last gradient was made instead of being queued after other work.
   bool IsExpensive() override { return false; }
 
  protected:

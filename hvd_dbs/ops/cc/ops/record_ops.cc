@@ -25,7 +25,7 @@ paths: Of the files, shape [num_files].
 files: Each record's file, as its place in `paths`, shape [num_records].
 begins: Where each record begins in its file, in bytes.
 ends: Where each ends.
-advice: What to do about a file that cannot be read; put behind the error.
+advice: What to do about a file that cannot be read; put after the error.
 records: The data of each record.
 )doc");
 

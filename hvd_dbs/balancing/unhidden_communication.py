@@ -9,11 +9,11 @@ from collections import deque
 _ROUNDS_REMEMBERED = 5
 
 
-class StepCommunication:
+class UnhiddenCommunication:
     """The same for all ranks, whatever the plan is: the median of the last rounds.
 
     Example:
-        >>> communication = StepCommunication()
+        >>> communication = UnhiddenCommunication()
         >>> for seconds in (0.2, math.nan, -0.1, 0.3):
         ...     communication.note(seconds)
         >>> communication.seconds
