@@ -10,6 +10,7 @@ What fails on any rank fails the check, and the other ranks go on to the next on
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -108,6 +109,7 @@ def run(checks: Mapping[str, Callable[[], None]], report: Path) -> None:
     from hvd_dbs.comm.collective import connect
 
     collective = connect()
+    gc.freeze()  # What was imported is looked through no more: tracing makes many objects.
     for name, check in checks.items():
         failure = skipped = ""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.time_models.last_round import LastRound
+from hvd_dbs.comm import agreement
 from hvd_dbs.ops.step_clock import StepTimes
 from hvd_dbs.sampling import EpochOrder, num_steps
 
@@ -168,7 +170,23 @@ def one_process_run(
     optimizer: keras.optimizers.Optimizer | None = None,
     epochs: int = 3,
 ) -> tuple[NDArray[np.float64], dict[str, list[float]]]:
-    """Weights and history of plain Keras on whole global batches, without Horovod."""
+    """Weights and history of `train_alone`, which rank 0 alone runs. Collective."""
+    found = "null"
+    if hvd.rank() == 0:
+        history = train_alone(model, arrays, global_batch_size, optimizer, epochs)
+        found = json.dumps([flat(model).tolist(), history])
+    weights, history = json.loads(agreement.allgather_text(hvd_collective(), found)[0])
+    return np.array(weights), history
+
+
+def train_alone(
+    model: keras.Model,
+    arrays: Sequence[NDArray[Any]],
+    global_batch_size: int,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    epochs: int = 3,
+) -> dict[str, list[float]]:
+    """Trains in plain Keras on whole global batches, without Horovod; returns the history."""
     compile_model(model, optimizer or keras.optimizers.SGD(0.05, momentum=0.9))
     batches = OneProcess(arrays, global_batch_size)
     history: dict[str, list[float]] = {}
@@ -176,7 +194,7 @@ def one_process_run(
         logs = model.fit(batches, epochs=1, shuffle=False, verbose=0).history
         for name, values in logs.items():
             history.setdefault(name, []).extend(values)
-    return flat(model), history
+    return history
 
 
 def published_run(

@@ -29,10 +29,10 @@ from tests.mpi.problems import (
     fit,
     hvd_collective,
     images,
-    one_process_run,
     scripted,
     sgd,
     some_plans,
+    train_alone,
 )
 
 B = 16
@@ -125,7 +125,7 @@ def distance_to_one_process(
     distance = 0.0
     if hvd.rank() == 0:
         expected = build(keras.layers.BatchNormalization)
-        one_process_run(expected, arrays, B, epochs=epochs)
+        train_alone(expected, arrays, B, epochs=epochs)
         distance = np.max(np.abs(all_weights(net) - all_weights(expected)))
     return float(hvd_collective().broadcast(np.array([distance]))[0])
 
