@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 
@@ -61,6 +62,9 @@ def main() -> None:
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
 
     hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:  # One for each rank.
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     keras.utils.set_random_seed(1 + hvd.rank())
     train, test = datasets.load(options.data)
 

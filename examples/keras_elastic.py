@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 
@@ -52,6 +53,9 @@ def main() -> None:
 
     # A rank that joins later does all of this alone, while the others train.
     hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:  # One for each rank.
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     keras.utils.set_random_seed(1 + hvd.rank())
     train, (test_images, test_labels) = datasets.load(None)
     balancer = hvd.Balancer(options.global_batch_size, strategy=options.strategy)

@@ -77,6 +77,9 @@ def main() -> None:
     logging.getLogger("hvd_dbs").setLevel(logging.INFO)
 
     hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:  # One for each rank.
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     keras.utils.set_random_seed(1 + hvd.rank())
     with ExitStack() as stack:
         folder = options.files

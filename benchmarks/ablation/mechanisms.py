@@ -23,7 +23,7 @@ from hvd_dbs.balancing import posterior_curves
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers import equal_finish, outlook, value_of_change
-from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
+from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.time_models import posterior, posterior_update, slow_periods, surprise
 from hvd_dbs.simulator import simulation
 
@@ -69,7 +69,7 @@ def _priors(*modules: Any, **values: float) -> list[Patch]:
     return [(module, "PRIORS", replace(PRIORS, **values)) for module in modules]
 
 
-_solve = WorthAsking.solve
+_solve = DecisionInterval.solve
 
 
 def _with_rounds_of(steps: int) -> Any:
@@ -171,11 +171,11 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     # When to decide.
     "cadence": (
         f"A decision each {_RARE} steps, unless a change signal comes first.",
-        [(WorthAsking, "solve", _with_rounds_of(_RARE))],
+        [(DecisionInterval, "solve", _with_rounds_of(_RARE))],
     ),
     "cadence: often": (
         f"The same each {_OFTEN} steps.",
-        [(WorthAsking, "solve", _with_rounds_of(_OFTEN))],
+        [(DecisionInterval, "solve", _with_rounds_of(_OFTEN))],
     ),
     "change signals": (
         "No round begins early because a rank's steps changed.",

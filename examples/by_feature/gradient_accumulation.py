@@ -2,13 +2,15 @@
 
     horovodrun -np 2 python examples/by_feature/gradient_accumulation.py
 
-Plans and local batch sizes are those of a pass (`docs/coming_from_horovod.md`).
+Plans and local batch sizes are those of a pass. Each pass is reduced, so communication is not saved
+(`docs/coming_from_horovod.md`).
 """
 
 import sys
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 
@@ -16,6 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import datasets
 
 hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:  # One for each rank.
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 keras.utils.set_random_seed(1)
 (images, labels), test = datasets.load_digits(num_copies=1)
 balancer = hvd.Balancer(global_batch_size=64)  # New: the samples of a pass.

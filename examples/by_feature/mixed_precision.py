@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 
@@ -16,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import datasets
 
 hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:  # One for each rank.
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 # New: the policy comes before layers and optimizer; the optimizer then scales the loss as well.
 keras.mixed_precision.set_global_policy("mixed_float16")
 keras.utils.set_random_seed(1)

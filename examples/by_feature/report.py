@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.cli.main import main as hvd_dbs_command  # New
@@ -17,6 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import datasets
 
 hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:  # One for each rank.
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 keras.utils.set_random_seed(1)
 (images, labels), test = datasets.load_digits(num_copies=1)
 # New: rank 0 writes a line for each round; the file may be read while the job runs.

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 
@@ -19,6 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import datasets
 
 hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:  # One for each rank.
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 keras.utils.set_random_seed(1)
 (images, labels), test = datasets.load_digits(num_copies=1)
 balancer = hvd.Balancer(global_batch_size=128)

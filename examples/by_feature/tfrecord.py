@@ -10,6 +10,7 @@ import tempfile  # New
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.tensorflow import broadcast_object  # New
@@ -19,6 +20,9 @@ import datasets
 from keras_tfrecord import parse, write_files  # New: images as PNG, and back.
 
 hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+if gpus:  # One for each rank.
+    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 keras.utils.set_random_seed(1)
 (images, labels), test = datasets.load_digits(num_copies=1)
 balancer = hvd.Balancer(global_batch_size=128)

@@ -129,7 +129,7 @@ class Controller:
         """
         decision = self._decide(records)
         self.plan = decision.plan
-        self.steps_to_next = self._due(decision.steps_to_next)
+        self.steps_to_next = self._steps_from(decision.steps_to_next)
         return replace(decision, steps_to_next=self.steps_to_next)
 
     def adopt(self, plan: Plan, steps_to_next: int | None = None) -> None:
@@ -147,12 +147,12 @@ class Controller:
         if not self.bounds.allow(plan.samples):
             raise ValueError(f"plan {plan} is not within the bounds {self.bounds}.")
         self.plan = plan
-        self.steps_to_next = self._due(steps_to_next)
+        self.steps_to_next = self._steps_from(steps_to_next)
 
     def change_ranks(self, global_batch_size: int, bounds: Bounds) -> None:
         """Other ranks from now on; the plan is the strategy's first one, the solver begins anew.
 
-        What the time models kept here know stays.
+        What the time models kept here know stays. In a job `Resumption.rejoin` then makes a plan.
 
         Raises:
             ValueError: If no plan within the bounds has that sum, or the strategy is made for
@@ -252,18 +252,18 @@ class Controller:
             )
             if proposal.reason:
                 reason = f"{reason}; {proposal.reason}"
-        predicted, due = (before, after), proposal.steps_to_next
-        return Decision(proposal.plan, changed, reason, predicted, steps_to_next=due)
+        predicted, steps = (before, after), proposal.steps_to_next
+        return Decision(proposal.plan, changed, reason, predicted, steps_to_next=steps)
 
     def _begin_anew(self) -> None:
         solver = self.strategy.solver
         self._solver_state = {} if solver is None else solver.init()
-        self.steps_to_next = self._due(None)
+        self.steps_to_next = self._steps_from(None)
 
-    def _due(self, wish: int | None) -> int | None:
+    def _steps_from(self, proposed: int | None) -> int | None:
         """Steps until the next decision; None where an epoch's end, or nothing, brings it."""
         if self.strategy.every == "automatic":
-            return FIRST_ROUND_STEPS if wish is None else wish
+            return FIRST_ROUND_STEPS if proposed is None else proposed
         return self.strategy.every if isinstance(self.strategy.every, int) else None
 
     def _keep(self, reason: str, warning: bool = False) -> Decision:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from hvd_dbs.balancing.identity import identity_of
+from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
-from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.narx_or_last import NarxOrLast
@@ -173,7 +173,7 @@ def adaptive() -> Strategy:
         The solver of equal finish contains Cannikin's (Nie et al., 2024); the jumps of curves were
         measured by Yao, Liu, Gao, "Load Balanced Batching", 2023.
     """
-    solver = WorthAsking(ValueOfChange())
+    solver = DecisionInterval(ValueOfChange())
     return Strategy("adaptive", model=Posterior(), solver=solver, every="automatic")
 
 

@@ -1,4 +1,4 @@
-"""What is found out about ranks, and what has to be done."""
+"""A finding about a rank: its sentence, made in `stall_detection`, and the action it asks for."""
 
 from __future__ import annotations
 

@@ -164,8 +164,8 @@ writer.close()
         "docs/data.md",
         "cost=lengths",
         """
-texts = ["a" * (1 + n % 9) for n in range(600)]
-source, dataset_size = (images, labels), 600
+texts = [[1] * (1 + n % 9) for n in range(600)]
+dataset_size = 600
 """,
         _READ,
     ),
@@ -210,6 +210,15 @@ model.fit(
     callbacks=[hvd.callbacks.DynamicBatchSizeCallback(balancer)],
 )
 assert Path("run.jsonl").exists() == (hvd.rank() == 0)
+""",
+    ),
+    Around(
+        "docs/own_loops.md",
+        "class Gan",
+        """
+generator = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)])
+critic = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+dataset = balancer.dataset((images[:, :4], images), shuffle_seed=7)
 """,
     ),
     Around(

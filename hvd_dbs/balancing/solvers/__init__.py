@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
-from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 
 SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
     {
@@ -22,7 +22,7 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
         "pair_shift": PairShift,
         "proportional": Proportional,
         "value_of_change": ValueOfChange,
-        "worth_asking": lambda: WorthAsking(EqualFinish()),
+        "decision_interval": lambda: DecisionInterval(EqualFinish()),
     }
 )
 """All solvers by name, guards around equal finish; the conformance suite runs over each of them."""

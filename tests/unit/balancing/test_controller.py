@@ -11,12 +11,12 @@ import pytest
 from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, Strategy, strategies
 from hvd_dbs.balancing.curves import AffineCurves
 from hvd_dbs.balancing.identity import identity_of
+from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Proposal
-from hvd_dbs.balancing.solvers.worth_asking import WorthAsking
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
@@ -114,7 +114,7 @@ def test_load_changes_nothing_unless_all_fits():
 
 
 def test_load_wants_what_the_solver_keeps_inside_its_guards_too():
-    strategy = Strategy("own", None, WindowedMean(), WorthAsking(PairShift()), "automatic")
+    strategy = Strategy("own", None, WindowedMean(), DecisionInterval(PairShift()), "automatic")
     state = controller_of(strategy).state_dict()
     inside = {name: value for name, value in state["solver"]["solver"].items() if name != "waited"}
     old = {**state, "solver": {**state["solver"], "solver": inside}}

@@ -1,4 +1,4 @@
-"""A guard on the cadence: decisions as often as they pay, and no more."""
+"""After how many steps the next decision is due: as often as it pays, and no more."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.solver import Proposal, Solver, SolverState
 
 
-class WorthAsking:
-    """Asks the solver inside again when what it may find is worth what asking costs.
+class DecisionInterval:
+    """A solver around a solver that also says after how many steps to ask it again.
 
     With a decision each k steps, deciding costs c / k of a step, and what becomes better to do,
     at g of a step time in each step, is found k / 2 steps late on average. The sum c / k + g k / 2
