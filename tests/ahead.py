@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import resource
 import shutil
@@ -39,6 +40,8 @@ FOLDER = "@folder@"
 
 _SECONDS_TO_CLOSE = 60.0
 _MOST_BYTES_OF_A_JOB = 4 * 2**30
+_CORES_OF_A_JOB = 1.4
+"""Two or three ranks wait for each other for a part of the time: CPU seconds over seconds, seen."""
 
 
 @dataclass(frozen=True)
@@ -161,9 +164,10 @@ def seconds() -> dict[str, list[float]]:
 
 
 def num_at_once() -> int:
-    """As many jobs as there is room for: each has two or three ranks, most of which work."""
+    """As many jobs as there is room for."""
     by_memory = psutil.virtual_memory().available // _MOST_BYTES_OF_A_JOB
-    return max(1, min(len(os.sched_getaffinity(0)) // 2, by_memory))
+    by_cores = math.ceil(len(os.sched_getaffinity(0)) / _CORES_OF_A_JOB)
+    return max(1, min(by_cores, by_memory))
 
 
 def _run(words: list[str], timeout: float, environment: list[list[str]], folder: str) -> None:
