@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Balancer", "__version__"]
 
 

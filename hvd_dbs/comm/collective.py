@@ -1,6 +1,6 @@
 """Small exchanges between the ranks of a job, outside of TensorFlow's graph.
 
-Every function here is collective: all ranks call it, in the same order and from one thread.
+Every exchange is collective: all ranks make it, in the same order and from one thread.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ElasticCollective(Collective):
 
 
 def connect(name: str = "collective") -> Collective:
-    """The collective that fits how the job was started.
+    """MPI's where Horovod runs on MPI, Horovod's operations where it runs on Gloo, none for one rank.
 
     Args:
         name: What its operations are called, where Horovod's own are used.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Measurement
 from hvd_dbs.comm.collective import Collective
-from hvd_dbs.comm.negotiation import negotiation_seconds
+from hvd_dbs.comm.negotiation_time import negotiation_seconds
 
 _STEPS_SENT = 8
 """Steps of a round that ranks compare, the last ones: enough for a median, and few enough numbers

@@ -75,7 +75,7 @@ def loaded() -> NativeLibrary | None:
 
 
 def reason_for_absence() -> str:
-    """Why `library` is None, with the way out; an empty text if it is not."""
+    """Why `loaded()` is None, with the way out; an empty text if it is not."""
     return _load(_LIBRARY)[1] if mode() != "0" else "HVD_DBS_NATIVE=0 says to leave it."
 
 

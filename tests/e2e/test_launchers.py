@@ -51,7 +51,7 @@ CHANGED_RANKS = """
 import threading, hvd_dbs.tensorflow as hvd, numpy as np
 from concurrent.futures import wait
 from hvd_dbs.comm.collective import connect
-from hvd_dbs.comm.negotiation import negotiation_seconds
+from hvd_dbs.comm.negotiation_time import negotiation_seconds
 from hvd_dbs.watchdog.crash_report import is_lost_peer
 hvd.init()
 rank, ours = hvd.rank(), connect("ours")

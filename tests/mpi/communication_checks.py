@@ -21,7 +21,7 @@ from hvd_dbs.balancing import Measurement, Strategy
 from hvd_dbs.balancing.solvers import Proportional
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.comm.background import BackgroundThread
-from hvd_dbs.comm.negotiation import negotiation_seconds
+from hvd_dbs.comm.negotiation_time import negotiation_seconds
 from hvd_dbs.job.journal import read_journal
 from hvd_dbs.job.journal_entries import RoundEntry
 from hvd_dbs.ops import buckets, native

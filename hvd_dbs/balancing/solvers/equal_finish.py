@@ -24,7 +24,7 @@ _MANY, _SAMPLED, _SAMPLE_ACCURACY, _SAMPLE_ERROR = 4096, 16, 0.01, 0.03
 
 
 class EqualFinish:
-    """min over plans of max_i t_i(b_i), for curves of any shape.
+    """Water-filling: min over plans of max_i t_i(b_i), for curves of any shape.
 
     cap_i(T) = max {b within the bounds: t_i(b) <= T} never falls as T grows, so the smallest T
     with sum(cap_i(T)) >= B is found by closing in on it; what is too much is given back while

@@ -16,7 +16,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.job.step_file import StepFile
 from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
-from hvd_dbs.keras.callback_order import of_all_ranks, require_averages, steering
+from hvd_dbs.keras.callback_checks import of_all_ranks, require_averages, steering
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
 from hvd_dbs.keras.internals import data_of_epoch

@@ -1,4 +1,7 @@
-"""Callbacks that steer training have to do the same on all ranks."""
+"""Which callbacks all ranks must have alike, and which need the metrics of all ranks first.
+
+That `TrainingStateCallback` stands last is checked in `callbacks/training_state.py`.
+"""
 
 from __future__ import annotations
 
