@@ -132,7 +132,7 @@ class ElasticCollective(Collective):
 
 
 def connect(name: str = "collective") -> Collective:
-    """MPI's where Horovod runs on MPI, Horovod's operations where it runs on Gloo, none for one rank.
+    """MPI's where Horovod runs on MPI, Horovod's own where on Gloo; of one rank, no exchange.
 
     Args:
         name: What its operations are called, where Horovod's own are used.
