@@ -17,7 +17,8 @@ from tests.jobs import REPOSITORY, job_environment
 SECONDS = 300.0
 """Of a command: the native library may be compiled in it."""
 
-_PROGRAMS = Path(sys.executable).parent
+_WITHOUT_COMPILER = str(Path(sys.executable).parent)
+"""A PATH with pip's tools alone."""
 _BUILD = "from setuptools import build_meta; build_meta.build_sdist('dist')"
 
 
@@ -26,10 +27,9 @@ class Environment:
 
     Args:
         folder: Where it is made.
-        path: Where programs are looked for, besides its own.
     """
 
-    def __init__(self, folder: Path, path: str) -> None:
+    def __init__(self, folder: Path) -> None:
         venv.create(folder, symlinks=True)
         self.python = folder / "bin" / "python"
         (self._site_packages,) = folder.glob("lib/python*/site-packages")
@@ -42,7 +42,7 @@ class Environment:
         del variables["PYTHONPATH"]
         self._variables = {
             **variables,
-            "PATH": f"{folder / 'bin'}{os.pathsep}{path}",
+            "PATH": f"{folder / 'bin'}{os.pathsep}{variables['PATH']}",
             "OPAL_PREFIX": os.environ.get("OPAL_PREFIX", sys.prefix),
         }
 
@@ -87,18 +87,19 @@ def sdist(tmp_path_factory):
 
 
 def test_an_sdist_is_installed_with_the_native_library(sdist, tmp_path):
-    environment = Environment(tmp_path / "there", f"{_PROGRAMS}{os.pathsep}{os.environ['PATH']}")
+    environment = Environment(tmp_path / "there")
     installed = environment.pip("install", sdist)
     assert installed.returncode == 0, installed.stdout + installed.stderr
     assert "native operations" in environment.verify()
 
 
 def test_without_a_compiler_an_sdist_says_so_and_a_wheel_in_python_is_installed(sdist, tmp_path):
-    environment = Environment(tmp_path / "there", str(_PROGRAMS))
-    refused = environment.pip("install", sdist)
+    environment = Environment(tmp_path / "there")
+    refused = environment.pip("install", sdist, PATH=_WITHOUT_COMPILER)
     assert refused.returncode != 0
     assert "no C++ compiler (c++, g++, clang++): sudo apt-get install g++" in refused.stderr
-    built = environment.pip("wheel", "--wheel-dir", "wheels", sdist, HVD_DBS_BUILD_OP="auto")
+    words = "wheel", "--wheel-dir", "wheels", sdist
+    built = environment.pip(*words, HVD_DBS_BUILD_OP="auto", PATH=_WITHOUT_COMPILER)
     assert built.returncode == 0, built.stdout + built.stderr
     (wheel,) = tmp_path.glob("there/wheels/hvd_dbs-*-none-any.whl")
     installed = environment.pip("install", str(wheel))
