@@ -150,7 +150,7 @@ writer.close()
     Around(
         "docs/data.md",
         '"GZIP"',
-        'files, dataset_size = [write("one.gz", "GZIP")], 40',
+        'files, dataset_size, parse_batch = [write("one.gz", "GZIP")], 40, parse',
         _READ,
         instead={"num_samples=50_000": "num_samples=40"},
     ),
