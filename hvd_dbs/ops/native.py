@@ -24,7 +24,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _LIBRARY = Path(__file__).parent / "_native" / "libhvd_dbs_native.so"
 _ABSENCE = "absence.txt"  # Beside it, written by setup.py.
-_REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps hvd_dbs"
+_REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
+"""In the folder of its source: there is no index that has it."""
 _IDENTITY = re.compile(
     rb"hvd_dbs-native version=(\S*) tensorflow=(\S*) cuda=([^\s;]*)(?: interface=(\d+))?;"
 )
@@ -103,7 +104,7 @@ def misfit(identity: Sequence[str], package: str, tensorflow: str) -> str:
         if built != running:
             return (
                 f"it was built from {name} {built} and this is {name} {running}. "
-                f"Build it again: {_REBUILD}"
+                f"Build it again, in the folder of its source: {_REBUILD}"
             )
     return ""
 
@@ -118,7 +119,8 @@ def reason_of_build(absence: Path) -> str:
         reason = absence.read_text().strip()
     except OSError:
         reason = "for an unknown reason"
-    return f"hvd_dbs was installed without it: {reason}. Build it: HVD_DBS_BUILD_OP=1 {_REBUILD}"
+    way = f"Build it, in the folder of its source: HVD_DBS_BUILD_OP=1 {_REBUILD}"
+    return f"hvd_dbs was installed without it: {reason}. {way}"
 
 
 @functools.cache

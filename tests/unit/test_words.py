@@ -47,3 +47,10 @@ def test_words_are_plain(word):
         for match in pattern.finditer(text)
     ]
     assert not found, "\n".join(found)
+
+
+def test_no_text_installs_by_a_name_that_no_index_has():
+    found = [
+        name for name, text in TEXTS.items() if re.search(r"pip install[^|\n`]*\bhvd_dbs", text)
+    ]
+    assert not found

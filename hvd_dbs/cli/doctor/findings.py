@@ -21,7 +21,8 @@ NEEDED = {
 }
 """The oldest version that is supported, and how to get one."""
 
-_PIP = "pip install --no-build-isolation --force-reinstall --no-deps hvd_dbs"
+_PIP = "pip install --no-build-isolation --force-reinstall --no-deps ."
+_IN_SOURCE = "in the folder of hvd_dbs's source:"
 
 
 def of_rank(facts: Facts) -> list[Finding]:
@@ -109,10 +110,10 @@ def _of_native(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "native library: left out by HVD_DBS_NATIVE=0")
     elif reason and mode == "1":
         text = f"HVD_DBS_NATIVE=1 insists on the native library, but {reason}"
-        yield Finding("problem", text, f"HVD_DBS_BUILD_OP=1 {_PIP}")
+        yield Finding("problem", text, f"{_IN_SOURCE} HVD_DBS_BUILD_OP=1 {_PIP}")
     elif reason:
         text = f"TensorFlow computes, slower, what the native library would: {reason}"
-        yield Finding("warning", text, f"HVD_DBS_BUILD_OP=1 {_PIP}")
+        yield Finding("warning", text, f"{_IN_SOURCE} HVD_DBS_BUILD_OP=1 {_PIP}")
     else:
         kernels = "with" if facts.native_has_cuda else "without"
         yield Finding("ok", f"native library: loaded, {kernels} CUDA kernels")
@@ -127,7 +128,7 @@ def _of_gpus(facts: Facts) -> Iterator[Finding]:
             yield Finding("warning", text, fix)
         if not (facts.native_has_cuda or facts.native_error):
             text = "the native library does nothing for GPUs: it was built without CUDA"
-            yield Finding("warning", text, f"HVD_DBS_CUDA=1 {_PIP}")
+            yield Finding("warning", text, f"{_IN_SOURCE} HVD_DBS_CUDA=1 {_PIP}")
     elif facts.num_gpu_devices and "CUDA_VISIBLE_DEVICES" not in facts.variables:
         text = f"TensorFlow sees none of the {facts.num_gpu_devices} NVIDIA GPUs of this host"
         yield Finding(
