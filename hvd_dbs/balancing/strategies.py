@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from hvd_dbs.balancing.identity import identity_of
+from hvd_dbs.balancing.solvers.dead_band import DeadBand
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
-from hvd_dbs.balancing.solvers.guards import DeadBand
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
@@ -58,6 +57,12 @@ class Strategy:
     every: Cadence = None
 
     def __post_init__(self) -> None:
+        for part in (self.model, self.solver):
+            if " at 0x" in repr(part):
+                raise ValueError(
+                    f"{part!r} does not show its settings, by which ranks see that theirs are the "
+                    f"same. Make its class a frozen dataclass."
+                )
         if (self.model is None) != (self.solver is None):
             raise ValueError(f"Strategy {self.name!r} needs both a model and a solver, or neither.")
         if (self.model is None) != (self.every is None):
@@ -77,8 +82,7 @@ class Strategy:
     @property
     def identity(self) -> tuple[object, ...]:
         """What is the same for equal strategies in two processes, and for no others."""
-        parts = (identity_of(self.model), identity_of(self.solver))
-        return (self.name, self.ratios, self.every, *parts)
+        return (self.name, self.ratios, self.every, repr(self.model), repr(self.solver))
 
     def start_shares(self, size: int) -> tuple[float, ...]:
         """Shares to start from, shape `[size]`.

@@ -150,7 +150,10 @@ writer.close()
     Around(
         "docs/data.md",
         '"GZIP"',
-        'files, dataset_size, parse_batch = [write("one.gz", "GZIP")], 40, parse',
+        """
+files, dataset_size, parse_batch = [write("one.gz", "GZIP")], 40, parse
+augment_batch = lambda x, y: (x, y)
+""",
         _READ,
         instead={"num_samples=50_000": "num_samples=40"},
     ),

@@ -7,7 +7,7 @@ import socket
 import tempfile
 import time
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import keras
@@ -176,6 +176,7 @@ def check_unusable_timings_keep_the_plan_and_are_said_once():
 
 
 def check_a_failing_time_model_keeps_the_plan():
+    @dataclass(frozen=True)
     class Failing:
         record_size = 1
 
@@ -207,6 +208,7 @@ def check_a_failing_time_model_keeps_the_plan():
 
 
 def check_a_broken_invariant_ends_the_job_on_all_ranks():
+    @dataclass(frozen=True)
     class Wrong:
         def init(self):
             return {}

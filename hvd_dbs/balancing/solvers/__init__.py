@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from hvd_dbs.balancing.solvers.dead_band import DeadBand
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
-from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
@@ -17,8 +17,6 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
     {
         "dead_band": lambda: DeadBand(EqualFinish()),
         "equal_finish": EqualFinish,
-        "limited_change": lambda: LimitedChange(EqualFinish()),
-        "minimum_gain": lambda: MinimumGain(EqualFinish()),
         "pair_shift": PairShift,
         "proportional": Proportional,
         "value_of_change": ValueOfChange,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.solver import Proposal, Solver, SolverState
 
 
+@dataclass(frozen=True)
 class DecisionInterval:
     """A solver around a solver that also says after how many steps to ask it again.
 
@@ -29,8 +30,7 @@ class DecisionInterval:
         solver: The solver that is asked.
     """
 
-    def __init__(self, solver: Solver) -> None:
-        self.solver = solver
+    solver: Solver
 
     def init(self) -> SolverState:
         """A start from a plan that is not good yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +25,7 @@ _MANY, _SAMPLED, _SAMPLE_ACCURACY, _SAMPLE_ERROR = 4096, 16, 0.01, 0.03
 """From so many ranks on, one in so many is asked first, and believed within this part."""
 
 
+@dataclass(frozen=True)
 class EqualFinish:
     """Water-filling: min over plans of max_i t_i(b_i), for curves of any shape.
 

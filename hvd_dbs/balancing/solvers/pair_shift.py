@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ _CHANGE = 0.25
 takes 1.13 times as long as the other, which the noise of a window does not explain."""
 
 
+@dataclass(frozen=True)
 class PairShift:
     """Moves delta samples from the slowest rank to the fastest that has room.
 
@@ -43,15 +46,15 @@ class PairShift:
         Chen et al., "Semi-Dynamic Load Balancing" (LB-BSP), SoCC 2020, for GPU clusters.
     """
 
-    def __init__(self, first_share: float = 0.25, window: int = 1, most_window: int = 16) -> None:
-        if not (first_share > 0 and 1 <= window <= most_window):
+    first_share: float = 0.25
+    window: int = 1
+    most_window: int = 16
+
+    def __post_init__(self) -> None:
+        if not (self.first_share > 0 and 1 <= self.window <= self.most_window):
             raise ValueError(
-                f"first_share={first_share}, window={window}, most_window={most_window}: expected "
-                f"a positive share and 1 <= window <= most_window."
+                f"{self}: expected a positive first_share and 1 <= window <= most_window."
             )
-        self.first_share = first_share
-        self.window = window
-        self.most_window = most_window
 
     def init(self) -> SolverState:
         """No move yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hvd_dbs.balancing.curves import TimeCurves
@@ -9,6 +11,7 @@ from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 
 
+@dataclass(frozen=True)
 class Proportional:
     """b_i = B v_i / sum(v), with the speed v_i = b_i / t_i(b_i) at the plan in force.
 

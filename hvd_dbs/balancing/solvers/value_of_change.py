@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ _MOST_RANKS_TO_TRY = 32
 _MIXTURE_ROUNDS = 4
 
 
+@dataclass(frozen=True)
 class ValueOfChange:
     """Of a few plans the one worth most, if it is worth more than the plan in force.
 

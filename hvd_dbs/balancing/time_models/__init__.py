@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from hvd_dbs.balancing.time_models.affine import Affine
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.narx import Narx
@@ -17,7 +16,6 @@ from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 
 TIME_MODELS: Mapping[str, Callable[[], TimeModel]] = MappingProxyType(
     {
-        "affine": Affine,
         "ewma": Ewma,
         "last_round": LastRound,
         "narx": Narx,

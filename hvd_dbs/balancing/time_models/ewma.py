@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 
+@dataclass(frozen=True)
 class Ewma:
     """m <- m + weight (t - m) since the rank's last change of batch size; a line through 0.
 
@@ -26,10 +29,11 @@ class Ewma:
 
     record_size = 1
 
-    def __init__(self, weight: float = 0.3) -> None:
-        if not 0 < weight <= 1:
-            raise ValueError(f"weight={weight} must be above 0 and at most 1.")
-        self.weight = weight
+    weight: float = 0.3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= 1:
+            raise ValueError(f"weight={self.weight} must be above 0 and at most 1.")
 
     def init(self, num_rows: int) -> ModelState:
         """Nothing known."""

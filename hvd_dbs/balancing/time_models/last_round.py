@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 
+@dataclass(frozen=True)
 class LastRound:
     """t_i(b) = b * t_i / b_i of the last round alone: a line through the origin.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ _ROWS_AT_ONCE = 128
 """Networks trained together: what they need fits into a processor's cache."""
 
 
+@dataclass(frozen=True)
 class Narx:
     """v(k) = F(v(k-1..k-2), c(k..k-2), m(k..k-2)); t_i(b) = b / v.
 
@@ -44,23 +47,18 @@ class Narx:
 
     record_size = 1
 
-    def __init__(
-        self,
-        buffer: int = 64,
-        enough: int = 16,
-        train_every: int = 2,
-        num_gradient_steps: int = 4,
-    ) -> None:
-        if not (4 <= enough <= buffer and train_every >= 1 and num_gradient_steps >= 0):
+    buffer: int = 64
+    enough: int = 16
+    train_every: int = 2
+    num_gradient_steps: int = 4
+
+    def __post_init__(self) -> None:
+        is_possible = 4 <= self.enough <= self.buffer
+        if not (is_possible and self.train_every >= 1 and self.num_gradient_steps >= 0):
             raise ValueError(
-                f"buffer={buffer}, enough={enough}, train_every={train_every}, "
-                f"num_gradient_steps={num_gradient_steps}: expected 4 <= enough <= buffer, "
-                f"train_every at least 1, num_gradient_steps not negative."
+                f"{self}: expected 4 <= enough <= buffer, train_every at least 1, "
+                f"num_gradient_steps not negative."
             )
-        self.buffer = buffer
-        self.enough = enough
-        self.train_every = train_every
-        self.num_gradient_steps = num_gradient_steps
 
     def init(self, num_rows: int) -> ModelState:
         """Networks that say "as before", and empty buffers."""

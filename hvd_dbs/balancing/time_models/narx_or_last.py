@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,7 @@ neighbour, so that one bad guess does not."""
 _NARX = "narx_"
 
 
+@dataclass(frozen=True)
 class NarxOrLast:
     """Foretells speeds by `Narx` or by the last speed, for each rank by its own running errors.
 
@@ -34,7 +37,7 @@ class NarxOrLast:
 
     Args:
         horizon: Rounds from a measurement to the round that it is to foretell.
-        narx: The network; None: with its defaults.
+        narx: The network.
 
     References:
         Chen et al., "Semi-Dynamic Load Balancing" (LB-BSP), SoCC 2020, for CPU clusters.
@@ -42,11 +45,12 @@ class NarxOrLast:
 
     record_size = 1
 
-    def __init__(self, horizon: int = HORIZON, narx: Narx | None = None) -> None:
-        if horizon < 1:
-            raise ValueError(f"horizon={horizon} must be at least 1 round.")
-        self.horizon = horizon
-        self.narx = narx or Narx()
+    horizon: int = HORIZON
+    narx: Narx = field(default_factory=Narx)
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise ValueError(f"horizon={self.horizon} must be at least 1 round.")
 
     def init(self, num_rows: int) -> ModelState:
         """Nothing foretold yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,7 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 _KEEP = 0.9
 
 
+@dataclass(frozen=True)
 class OverlapAffine:
     """f_i(b) = max(a_i(b) + P_i(b), a_i(b) + gamma P_i(b) + T_o).
 

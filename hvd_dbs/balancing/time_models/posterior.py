@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from hvd_dbs.balancing.measurement import Measurement
@@ -26,6 +28,7 @@ _OTHERS = 10
 _MOST_STEPS = 1e6
 
 
+@dataclass(frozen=True)
 class Posterior:
     """Log t_i(b) = g_i(b) + d_i: a Gaussian process, and how much slower than usual a rank is.
 

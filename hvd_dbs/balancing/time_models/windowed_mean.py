@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 
+@dataclass(frozen=True)
 class WindowedMean:
     """t_i(b_i) is the mean of the last rounds at this batch size; elsewhere a line through 0.
 
@@ -25,10 +28,11 @@ class WindowedMean:
 
     record_size = 1
 
-    def __init__(self, window: int = 8) -> None:
-        if window < 1:
-            raise ValueError(f"window={window} must be at least 1 round.")
-        self.window = window
+    window: int = 8
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"window={self.window} must be at least 1 round.")
 
     def init(self, num_rows: int) -> ModelState:
         """Empty windows."""

@@ -25,4 +25,4 @@ def test_the_strategy_of_the_example_decides():
     controller = Controller(names["strategy"], 512, Bounds.of(2), 2)
     measurement = Measurement.of([256, 256], [0.1, 0.3])
     decision = controller.decide(controller.observe(measurement))
-    assert decision.plan.batch_sizes == (320, 192)
+    assert decision.plan.batch_sizes == (384, 128)

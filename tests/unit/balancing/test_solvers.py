@@ -15,8 +15,8 @@ from hvd_dbs.balancing.controller import Controller
 from hvd_dbs.balancing.curves import AffineCurves, OverlapCurves, RowCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.point_curves import PointCurves
+from hvd_dbs.balancing.solvers.dead_band import DeadBand
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish, equal_finish, plan_within
-from hvd_dbs.balancing.solvers.guards import DeadBand, LimitedChange, MinimumGain
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 
@@ -333,25 +333,10 @@ class TestGuards:
         assert kept.plan == self.problem.current and "dead band" in kept.reason
         assert self.solve(guard, 1.0, 1.3).plan.batch_sizes == (57, 43)
 
-    def test_minimum_gain_counts_the_cost_of_a_switch(self):
-        cheap = MinimumGain(EqualFinish(), gain=0.01, switch_seconds=0.0)
-        dear = MinimumGain(EqualFinish(), gain=0.01, switch_seconds=1500.0, num_steps=100)
-        assert self.solve(cheap, 1.0, 1.5).plan.batch_sizes == (60, 40)
-        kept = self.solve(dear, 1.0, 1.5)  # 15 s a step gained, 15.75 s needed.
-        assert kept.plan == self.problem.current and "needed" in kept.reason
-        kept = self.solve(cheap, 1.0, 1.01)
-        assert kept.plan == self.problem.current
-
-    def test_limited_change(self):
-        guard = LimitedChange(EqualFinish(), most=0.1)
-        assert self.solve(guard, 1.0, 4.0).plan.batch_sizes == (55, 45)
-
     @pytest.mark.parametrize(
         "make",
         [
             lambda: DeadBand(EqualFinish(), -1),
-            lambda: MinimumGain(EqualFinish(), gain=-1),
-            lambda: LimitedChange(EqualFinish(), 0),
             lambda: PairShift(window=0),
         ],
     )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing import Measurement
-from hvd_dbs.balancing.time_models.affine import Affine
 from hvd_dbs.balancing.time_models.ewma import Ewma
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums
@@ -66,23 +65,6 @@ class TestLine:
         for b, t in ((10.0, 3.0), (20.0, 1.0)):
             sums = add_point(sums, np.array([b]), np.array([t]), np.ones(1), 1.0)
         assert line(sums).per_sample[0] > 0 and line(sums).fixed[0] >= 0
-
-
-class TestAffine:
-    steady = tuple((b, 0.1 + 0.01 * b) for b in (20, 30, 40, 25, 35, 30, 20, 40))
-
-    def test_an_outlier_never_counts(self):
-        model = Affine()
-        state = fold(model, [*self.steady, (30, 4.0)])
-        assert seconds_at(model, state, 30) == pytest.approx(0.4, rel=0.03)
-        state = fold(model, self.steady, state)
-        assert seconds_at(model, state, 30) == pytest.approx(0.4, rel=0.03)
-
-    def test_a_change_is_learnt_in_two_rounds(self):
-        model = Affine()
-        state = fold(model, [*self.steady, (30, 0.8), (30, 0.8)])
-        assert seconds_at(model, state, 30) == pytest.approx(0.8, rel=0.03)
-        assert seconds_at(model, state, 40) == pytest.approx(1.0, rel=0.05)
 
 
 class TestOverlapAffine:
