@@ -6,7 +6,8 @@ a round begins at once, so that decisions can be rare while speeds last and stil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,16 @@ _LEAST_CHANGE, _SIGMAS = 0.15, 4.0
 """A step is far off by that much, and by so many deviations of a step."""
 
 _CHANGED_STEPS = 2
-"""So many far steps on the same side are a change; a single one is a pause."""
+"""So many far steps on the same side are a change, or one more where steps are often held up; a
+single one is a pause."""
+
+_FALSE_SIGNALS = 0.005
+"""Signals by pauses alone that are allowed in a step of the job: one in 200 steps, a tenth as many
+as there are decisions in peace."""
+
+_FIRST_FAR, _FAR_STEPS = 0.005, 100.0
+"""The part of steps that something holds up before anything is known of it: less than one in a
+hundred; what is known counts for so many."""
 
 _FIRST_SPREAD, _SPREAD_STEPS = 0.03, 20.0
 """The deviation of a step before anything is known of it; what is known counts for so many."""
@@ -54,25 +64,29 @@ class ExpectedSteps:
         num_samples: Samples a step, NaN where nothing is known, shape `[ranks]`.
         seconds: Seconds a step, shape `[ranks]`.
         spread: Relative deviation of a single step, shape `[ranks]`.
+        far: Part of steps that alone took longer than that explains, shape `[ranks]`.
 
     Example:
         >>> nothing = ExpectedSteps.unknown(1)
         >>> expected = nothing.after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)))
-        >>> expected.changes(np.array([[1.0], [2.0], [2.1]]), np.full((3, 1), 4.0)).tolist()
+        >>> samples = np.full((3, 1), 4.0)
+        >>> expected.changes(np.array([[1.0], [2.0], [2.1]]), samples, job_size=4).tolist()
         [[False], [True], [True]]
-        >>> expected.changes(np.array([[1.0], [9.0], [1.0]]), np.full((3, 1), 4.0)).any().item()
+        >>> expected.changes(np.array([[1.0], [9.0], [1.0]]), samples, job_size=4).any().item()
         False
     """
 
     num_samples: NDArray[np.float64]
     seconds: NDArray[np.float64]
     spread: NDArray[np.float64]
+    far: NDArray[np.float64]
 
     @classmethod
     def unknown(cls, num_ranks: int) -> ExpectedSteps:
         """Before the first round: nothing is a change."""
         none = np.full(num_ranks, np.nan)
-        return cls(none, none, np.full(num_ranks, _FIRST_SPREAD))
+        spread, far = (np.full(num_ranks, first) for first in (_FIRST_SPREAD, _FIRST_FAR))
+        return cls(none, none, spread, far)
 
     def after(
         self,
@@ -88,19 +102,29 @@ class ExpectedSteps:
             step_seconds: Its steps, NaN for those that do not count, shape `[steps, ranks]`.
         """
         known = seconds > 0
-        spread, counts = self.spread, np.isfinite(step_seconds).sum(axis=0)
+        spread, far, expected = self.spread.copy(), self.far.copy(), seconds.copy()
+        counts = np.isfinite(step_seconds).sum(axis=0)
+        seen = known & (counts > 0)
+        if seen.any():  # A pause is no reason to expect more.
+            steps = step_seconds[:, seen]
+            expected[seen] = np.nanpercentile(steps, 50, axis=0, method="lower")
         enough = known & (counts >= STEPS_WATCHED)
         if enough.any():
-            low, high = np.nanpercentile(step_seconds[:, enough], [25, 75], axis=0)
-            seen = (high - low) / 1.35 / seconds[enough]
-            spread = spread.copy()
-            spread[enough] += (
-                counts[enough] / (counts[enough] + _SPREAD_STEPS) * (seen - spread[enough])
-            )
-        return ExpectedSteps(
-            np.where(known, num_samples, self.num_samples),
-            np.where(known, seconds, self.seconds),
-            spread,
+            steps, counts = step_seconds[:, enough], counts[enough]
+            low, high = np.nanpercentile(steps, [25, 75], axis=0)
+            seen = (high - low) / 1.35 / expected[enough]
+            spread[enough] += counts / (counts + _SPREAD_STEPS) * (seen - spread[enough])
+            is_far = steps > expected[enough] * (1 + _limit(spread[enough]))
+            # Slow steps one after the other are a change.
+            alone = is_far[1:-1] & ~is_far[:-2] & ~is_far[2:]
+            seen = alone.sum(axis=0) / (counts - 2)
+            far[enough] += (counts - 2) / (counts - 2 + _FAR_STEPS) * (seen - far[enough])
+        return replace(
+            self,
+            num_samples=np.where(known, num_samples, self.num_samples),
+            seconds=np.where(known, expected, self.seconds),
+            spread=spread,
+            far=far,
         )
 
     def band(
@@ -117,23 +141,33 @@ class ExpectedSteps:
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.log(num_samples / self.num_samples)
             expected = self.seconds * np.exp(ELASTICITY * apart)
-            limit = np.maximum(_LEAST_CHANGE, _SIGMAS * self.spread) + _UNSURE * np.abs(apart)
+            limit = _limit(self.spread) + _UNSURE * np.abs(apart)
             return expected * (1.0 - limit), expected * (1.0 + limit)
 
     def changes(
-        self, step_seconds: NDArray[np.float64], num_samples: NDArray[np.float64]
+        self,
+        step_seconds: NDArray[np.float64],
+        num_samples: NDArray[np.float64],
+        job_size: int,
     ) -> NDArray[np.bool_]:
         """Which of the last steps signal a change.
 
         Args:
             step_seconds: The last steps, NaN for those that do not count, `[steps, ranks]`.
             num_samples: Samples of each rank in each of them, same shape.
+            job_size: Ranks that may signal one.
 
         Returns:
             The far steps of the ranks that have changed, same shape.
         """
         low, high = self.band(num_samples)
         slow, fast = step_seconds > high, step_seconds < low
-        slow &= slow.sum(axis=0) >= _CHANGED_STEPS
+        pairs = math.comb(STEPS_WATCHED, _CHANGED_STEPS) * job_size
+        by_pauses = pairs * self.far**_CHANGED_STEPS
+        slow &= slow.sum(axis=0) >= _CHANGED_STEPS + (by_pauses > _FALSE_SIGNALS)
         fast &= fast.sum(axis=0) >= _CHANGED_STEPS
         return np.asarray(slow | fast)
+
+
+def _limit(spread: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.maximum(_LEAST_CHANGE, _SIGMAS * spread)

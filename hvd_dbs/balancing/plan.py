@@ -15,8 +15,9 @@ from hvd_dbs.balancing.bounds import Bounds
 DECISION_SECONDS = 0.001
 """What a decision is taken to cost all ranks until that has been measured."""
 
-FIRST_ROUND_STEPS = 2
-"""Steps of the first round where decisions say when the next one is due."""
+FIRST_ROUND_STEPS = 3
+"""Steps of the first round where decisions say when the next one is due: the first step of a
+training is not measured, and of two others the shorter one was not held up."""
 
 
 @dataclass(frozen=True)

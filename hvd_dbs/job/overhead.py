@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 from hvd_dbs.host.cores import num_usable_cores
 
-_ROUNDS_REMEMBERED = 5
+_ROUNDS_REMEMBERED = 20
+"""One decision in ten costs several times as much as the others: so many rounds have some."""
 
 
 class Overhead:
@@ -28,8 +29,8 @@ class Overhead:
 
     @property
     def round_seconds(self) -> float:
-        """What a round of decision costs this rank: the median of the last ones."""
-        return statistics.median(self._rounds) if self._rounds else 0.0
+        """What a round of decision costs this rank: the mean of the last ones."""
+        return statistics.fmean(self._rounds) if self._rounds else 0.0
 
     def restart(self) -> None:
         """Forgets what the round under way took so far."""

@@ -122,7 +122,7 @@ class RankPace:
         """Whether a rank has signalled a change since the last call."""
         return self.clock.take_signal()
 
-    def look(self, num_steps: int) -> None:
+    def look(self, num_steps: int, job_size: int) -> None:
         """Signals to the other ranks, from the next step on, if this rank has changed.
 
         If so, the next round uses the far steps alone, and those still to come: the mean with the
@@ -130,6 +130,7 @@ class RankPace:
 
         Args:
             num_steps: Steps since the last call.
+            job_size: Ranks of the job.
         """
         if self._has_changed or not self.clock.sends_signals:
             return
@@ -137,7 +138,7 @@ class RankPace:
         if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest[-num_steps:]):
             return
         busy_seconds, work = np.array(newest).T[:, :, np.newaxis]
-        changed = self._expected.changes(busy_seconds, work)[:, 0]
+        changed = self._expected.changes(busy_seconds, work, job_size)[:, 0]
         if changed.any():
             before = self.clock.drain()
             self._drained = (before,)

@@ -131,7 +131,7 @@ class RoundSchedule:
             if is_change or self._steps_in_round >= self._steps_to_next:
                 self._under_way = self._start(batch_size, is_change)
             elif self._is_watching:
-                self.pace.look(num_steps)
+                self.pace.look(num_steps, self._collective.size)
         return agreed
 
     def decide(self, batch_size: int) -> Agreed:

@@ -55,9 +55,10 @@ class Costs:
         require_not_negative("switch_ms", self.switch_ms)
         require_not_negative("load_period_ms", self.load_period_ms)
 
-    def usual_seconds(self, waits: bool) -> float:
-        """The median cost of a decision, for which training waits or not: what a job knows."""
-        return (self.decision_ms if waits else self.background_ms) / 1000
+    def mean_seconds(self, waits: bool) -> float:
+        """The mean cost of a decision, for which training waits or not: what a job knows."""
+        usual, late = self._seconds(waits)
+        return (1 - LATE_CHANCE) * usual + LATE_CHANCE * late
 
     def seconds(self, waits: bool, chance: float) -> float:
         """What one decision costs.
@@ -66,9 +67,17 @@ class Costs:
             waits: Whether training waits for it.
             chance: Where it falls among all, 0 to 1.
         """
-        usual = self.usual_seconds(waits)
-        late = (self.decision_p90_ms if waits else self.background_p90_ms) / 1000
-        return max(usual, late) if chance < LATE_CHANCE else usual
+        usual, late = self._seconds(waits)
+        return late if chance < LATE_CHANCE else usual
+
+    def _seconds(self, waits: bool) -> tuple[float, float]:
+        """Median and 90th percentile, which is no less."""
+        usual, late = (
+            (self.decision_ms, self.decision_p90_ms)
+            if waits
+            else (self.background_ms, self.background_p90_ms)
+        )
+        return usual / 1000, max(usual, late) / 1000
 
 
 FREE = Costs(

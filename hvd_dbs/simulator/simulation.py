@@ -215,7 +215,7 @@ class _Driver:
         self._controller = Controller(
             strategy, scenario.global_batch_size, bounds, num_rows=len(present)
         )
-        self._controller.decision_seconds = scenario.usual_seconds(self._is_waited_for)
+        self._controller.decision_seconds = scenario.mean_seconds(self._is_waited_for)
         if step > 0 and strategy.every is not None:
             stayed = before > 0
             mean = float(before[stayed].mean()) if np.any(stayed) else 1.0

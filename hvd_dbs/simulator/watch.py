@@ -38,7 +38,8 @@ class Watch:
     def look(self, pieces: Sequence[Played]) -> None:
         """Looks at the last steps of the round under way."""
         steps, busy, samples = self._last_steps(pieces, STEPS_WATCHED)
-        changed = self._expected.changes(busy, samples)
+        job_size = int(np.count_nonzero(pieces[-1].batch_sizes))
+        changed = self._expected.changes(busy, samples, job_size)
         self._changes = (steps, changed) if changed.any() else None
 
     def end_round(

@@ -27,7 +27,7 @@ def has_changed(pace, steps, num_samples=4.0, steps_at_once=1):
     for first in range(0, len(steps), steps_at_once):
         pace.clock.busy_seconds = [*pace.clock.busy_seconds, *steps[first : first + steps_at_once]]
         pace.clock.num_samples = num_samples
-        pace.look(steps_at_once)
+        pace.look(steps_at_once, job_size=4)
     return pace.clock.has_changed
 
 

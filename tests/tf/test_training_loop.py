@@ -141,7 +141,7 @@ def test_ranks_compare_steps_after_the_first_part_of_a_round(monkeypatch, steps_
     one.begin_epoch(0)
     one._rounds._steps_to_next = steps_to_next
     looked, rounds = [], []
-    monkeypatch.setattr(one._rounds.pace, "look", lambda _: looked.append(one.position.steps_done))
+    monkeypatch.setattr(one._rounds.pace, "look", lambda *_: looked.append(one.position.steps_done))
     monkeypatch.setattr(
         one._rounds,
         "_start",

@@ -18,8 +18,9 @@ class DecisionInterval:
 
     With a decision each k steps, deciding costs c / k of a step, and what becomes better to do,
     at g of a step time in each step, is found k / 2 steps late on average. The sum c / k + g k / 2
-    is least at k = sqrt(2 c / g). c is what a decision costs, in step times; g is learnt: the
-    gains that the plans of the last 30 steps or so promised over those before them.
+    is least at k = sqrt(2 c / g). c is what a decision costs, in step times; g is learnt: what
+    changes of plan in the last 30 steps or so promise, or, once the next decision has looked at
+    them again, have gained. One that was made for a pause and is taken back gains nothing in all.
 
     So decisions follow upon each other while plans get better or machines change, and become rare
     when all is quiet: at most 20 steps apart, or as many as make them cost 0.2 % of the time.
@@ -34,7 +35,13 @@ class DecisionInterval:
 
     def init(self) -> SolverState:
         """A start from a plan that is not good yet."""
-        return {"gain": PRIORS.gain_first, "steps": FIRST_ROUND_STEPS, "solver": self.solver.init()}
+        return {
+            "gain": PRIORS.gain_first,
+            "promised": 0.0,
+            "replaced": None,
+            "steps": FIRST_ROUND_STEPS,
+            "solver": self.solver.init(),
+        }
 
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
@@ -42,14 +49,25 @@ class DecisionInterval:
         """The proposal of the solver inside, and when to ask again."""
         proposal, inside = self.solver.solve(state["solver"], problem, curves)
         now = float(np.max(curves.seconds(problem.current.samples)))
-        gain = state["gain"] * float(np.exp(-state["steps"] / PRIORS.gain_memory))
+        gain = state["gain"]
+        if state["replaced"] is not None:
+            before = float(np.max(curves.seconds(np.array(state["replaced"], dtype=np.float64))))
+            gain += float(np.log(before / now)) - state["promised"]
+        gain *= float(np.exp(-state["steps"] / PRIORS.gain_memory))
+        replaced, promised = None, 0.0
         if proposal.plan != problem.current:
-            new = proposal.gain
-            if new is None:
-                new = float(np.log(now / np.max(curves.seconds(proposal.plan.samples))))
-            gain += max(0.0, new)
+            after = float(np.max(curves.seconds(proposal.plan.samples)))
+            replaced = list(problem.current.batch_sizes)
+            promised = max(0.0, float(np.log(now / after)))
+        gain += promised
         cost = problem.decision_seconds / now
         best = np.sqrt(2 * cost * PRIORS.gain_memory / max(gain, 1e-9))
         steps = round(min(max(best, 1.0), max(PRIORS.most_steps, cost / PRIORS.decision_share)))
-        state = {"gain": gain, "steps": steps, "solver": inside}
+        state = {
+            "gain": gain,
+            "promised": promised,
+            "replaced": replaced,
+            "steps": steps,
+            "solver": inside,
+        }
         return replace(proposal, steps_to_next=steps), state

@@ -21,14 +21,11 @@ class Proposal:
         reason: What only the solver knows: why it keeps the plan, what it holds back. May be "".
         steps_to_next: Steps after which it wants to be asked again; None: no wish. Used where
             the strategy's cadence is "automatic".
-        gain: Log of the step time now over the plan's, as far as the solver believes in it; None:
-            as the curves say.
     """
 
     plan: Plan
     reason: str = ""
     steps_to_next: int | None = None
-    gain: float | None = None
 
 
 class Solver(Protocol):

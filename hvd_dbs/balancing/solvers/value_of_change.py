@@ -34,8 +34,8 @@ class ValueOfChange:
         T (J'(now) - J'(plan)) - C.
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
-    more, by curves of ranks that are taken to be slow beforehand (a guard), and the one by hopeful
-    curves (a trial).
+    more, by curves of ranks that are taken to be slow beforehand (a guard), equal shares, since
+    machines often are equal, and the plan by hopeful curves (a trial).
 
     With curves other than `PosteriorCurves`, which are taken to be sure, there are moves alone.
     """
@@ -56,16 +56,15 @@ class ValueOfChange:
         seconds = curves.seconds(current.samples)
         life = float(curves.life[np.argmax(seconds)])
         price = _price(problem, float(np.max(seconds)))
-        best, most, reason, gain = current, 0.0, "no change is worth it", None
+        best, most, reason = current, 0.0, "no change is worth it"
         for kind, plan in _candidates(problem, curves):
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
             value = life * (now.later - then.later) - price
             if value > most:
-                best, most, gain = plan, value, now.now - then.now
-                reason = f"{kind}, worth {value:.1f} steps"
-        return Proposal(best, reason, gain=gain), state
+                best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
+        return Proposal(best, reason), state
 
 
 def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
@@ -85,6 +84,7 @@ def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str
     guard = _guard(problem.current, curves)
     kind = "a guard" if np.any(guard) else "a move"
     yield kind, equal_finish(problem, curves.shifted(guard, 1.0))
+    yield "equal shares", problem.apportion(np.ones(problem.current.size))
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)

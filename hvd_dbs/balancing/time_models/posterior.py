@@ -83,16 +83,19 @@ class Posterior:
         steps = np.where(steps >= 1, np.minimum(steps, _MOST_STEPS), 1.0)
         b = np.where(usable, measurement.batch_sizes, 1.0)
         y = np.log(np.where(usable, measurement.finish_seconds, 1.0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shorter = np.log(measurement.busy_seconds / measurement.least_seconds)
+        shorter = np.where((steps > 1) & (shorter >= 0), shorter, np.nan)
         new = {name: rows.copy() for name, rows in state.items()}
         begins = ~np.isfinite(state["first"][:, 0])
+        # Pauses make steps longer, and nothing makes them shorter.
+        longest = np.log1p(steps * np.expm1(shorter))
+        y = np.where(begins & (longest > PRIORS.change_sd), y - shorter, y)
         new["first"][begins] = np.column_stack([b, y])[begins]
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
         slot, fresh = visit(new, b)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shorter = np.log(measurement.busy_seconds / measurement.least_seconds)
-        shorter = np.where((steps > 1) & (shorter >= 0), shorter, np.nan)
         shift = learn(new, y, shorter, steps, slot, fresh)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)

@@ -16,7 +16,11 @@ from benchmarks.gpu_curves import (
     generated_case,
     read_curves,
 )
-from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
+from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
+from hvd_dbs.balancing.curves import AffineCurves
+from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS, Problem
+from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from hvd_dbs.balancing.solvers.outlook import expected_longest
 
 
@@ -120,7 +124,7 @@ def test_a_gain_counts_for_less_where_a_step_is_mostly_communication():
 def test_asks_often_while_plans_change_and_rarely_when_calm():
     rng = np.random.default_rng(3)
     controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)
-    assert controller.steps_to_next == 2
+    assert controller.steps_to_next == FIRST_ROUND_STEPS
     trained(controller, np.array([1.0, 1.0, 2.0, 2.0]), 10, rng)
     moving = controller.steps_to_next
     trained(controller, np.array([1.0, 1.0, 2.0, 2.0]), 150, rng)
@@ -268,6 +272,42 @@ def test_the_shortest_step_tells_a_change_of_pace_from_a_pause(shortest, factor)
     state = model.update(state, Measurement.of([32], [0.2], num_steps=[2.0], least_seconds=least))
     seconds = model.curves(model.record(state)).seconds(np.array([32.0]))[0]
     assert seconds == pytest.approx(0.1 * factor, rel=0.05)
+
+
+def test_a_pause_in_the_first_round_is_none_of_the_pace():
+    model = strategies.adaptive().model
+    measurement = Measurement.of([32, 32], [0.2, 0.1], num_steps=[2, 2], least_seconds=[0.1, 0.1])
+    seconds = model.curves(model.record(model.update(model.init(2), measurement))).seconds
+    assert seconds(np.array([32.0, 32.0])) == pytest.approx([0.1, 0.1], rel=0.05)
+
+
+def test_equal_ranks_that_pause_get_equal_shares_again():
+    """Two ranks are slow for a moment, then all are equal but for pauses."""
+    controller, rng = controller_of(8), np.random.default_rng(5)
+    trained(controller, np.ones(8), 5, rng)
+    trained(controller, np.array([1.0] * 6 + [3.0] * 2), 4, rng)
+    assert len(set(controller.plan.batch_sizes)) > 1
+    trained(controller, np.ones(8), 40, rng)
+    assert set(controller.plan.batch_sizes) == {64}
+
+
+def test_a_change_that_is_taken_back_makes_no_decision_more_frequent():
+    """Half of the step was promised; the next round shows that nothing had changed."""
+    solver = DecisionInterval(EqualFinish())
+    even, state = Plan((48, 48)), solver.init()
+
+    def steps(plan, per_sample, state):
+        curves = AffineCurves(fixed=np.zeros(2), per_sample=np.array(per_sample))
+        problem = Problem(96, Bounds.of(2), plan, decision_seconds=0.2)
+        proposal, state = solver.solve(state, problem, curves)
+        return proposal.plan, proposal.steps_to_next, state
+
+    _, before, state = steps(even, [0.01, 0.01], state)
+    plan, promised, state = steps(even, [0.01, 0.03], state)
+    assert plan != even and promised < before
+    plan, _, state = steps(plan, [0.01, 0.01], state)
+    _, later, _ = steps(plan, [0.01, 0.01], state)
+    assert plan == even and later > before
 
 
 def test_a_jump_of_the_curve_is_remembered_and_leaves_the_pace_alone():

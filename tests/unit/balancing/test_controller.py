@@ -9,6 +9,7 @@ import pytest
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, Strategy, strategies
 from hvd_dbs.balancing.curves import AffineCurves
+from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.solvers.dead_band import DeadBand
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
@@ -121,7 +122,7 @@ def test_load_wants_what_the_solver_keeps_inside_its_guards_too():
 
 
 @pytest.mark.parametrize(
-    ("every", "due"), [("epoch", None), (7, 7), ("automatic", 2), (None, None)]
+    ("every", "due"), [("epoch", None), (7, 7), ("automatic", FIRST_ROUND_STEPS), (None, None)]
 )
 def test_steps_to_the_next_decision(every, due):
     controller = controller_of(strategies.resolve("dbs", every))

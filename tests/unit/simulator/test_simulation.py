@@ -352,3 +352,14 @@ def test_a_slow_link_takes_samples_from_no_rank(name):
         assert name == "adaptive" or plans[0] == plans[1]
         assert abs(np.array(plans[0][-1]) - plans[1][-1]).max() <= most
         assert ranks == unequal or abs(np.array(plans[1]) - 24).max() <= 2
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(0.01, 5.0), (0.03, 2.5), (0.05, 3.0)])
+def test_adaptive_leaves_equal_ranks_alone_that_collectors_hold_up(chance, factor):
+    """Start, changes and decisions together take less than 0.5 % of a short training."""
+    noise = Noise(jitter=0.03, outlier_chance=chance, outlier_factor=factor)
+    case = replace(SCENARIO_CLASSES["jitter"](32), noise=noise, steps=400, seed=3)
+    conditions = Conditions.of(case)
+    run = simulate(conditions, preset("adaptive", conditions))
+    assert conditions.oracle_seconds.sum() > 0.995 * run.true_seconds.sum()
+    assert len(set(run.changes[-1].batch_sizes.tolist())) == 1
