@@ -185,6 +185,11 @@ dataset_size = 600
     ),
     # One kind of device for all ranks that there are here, and two that no rank has.
     Around("docs/devices.md", "NVIDIA A100*", instead={"NVIDIA A100*": "?*"}),
+    Around(
+        "docs/devices.md",
+        "*-16GB",
+        instead={'"*-16GB": 48, "Tesla T4": 48, "*-80GB": 256': '"?*": 256, "Tesla T4": 48'},
+    ),
     Around("docs/elastic.md", before="optimizer = keras.optimizers.SGD(0.1)"),
     Around(
         "docs/exactness.md",
