@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Digits on unequal ranks.")
     parser.add_argument("--data", help="folder with CIFAR-10's binary files (default: digits)")
     parser.add_argument(
-        "--strategy", default="dbs", help="how to balance, such as even, dbs, adaptive"
+        "--strategy", default="adaptive", help="how to balance, such as even, dbs, adaptive"
     )
     parser.add_argument("--global-batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=4)

@@ -32,7 +32,7 @@ from keras_digits import make_model
 def parse_options() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(description="Digits on ranks that come and go.")
-    parser.add_argument("--strategy", default="dbs", help="how to balance")
+    parser.add_argument("--strategy", default="adaptive", help="how to balance")
     parser.add_argument("--global-batch-size", type=int, default=256)
     parser.add_argument(
         "--per-rank",

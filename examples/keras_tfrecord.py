@@ -68,7 +68,7 @@ def main() -> None:
         "--files", type=Path, help="folder for the files (default: a temporary one)"
     )
     parser.add_argument(
-        "--strategy", default="dbs", help="how to balance: dbs, adaptive, even, ..."
+        "--strategy", default="adaptive", help="how to balance: dbs, adaptive, even, ..."
     )
     parser.add_argument("--global-batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=4)

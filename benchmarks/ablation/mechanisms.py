@@ -160,9 +160,9 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "No trials of batch sizes that were not visited.",
         [(value_of_change, "_MOST_RANKS_TO_TRY", 0)],
     ),
-    "guards": (
+    "precautions": (
         "No rank is taken to be slow beforehand.",
-        [(value_of_change, "_guard", lambda current, curves: np.zeros(current.size))],
+        [(value_of_change, "_precaution", lambda current, curves: np.zeros(current.size))],
     ),
     "reach sum": (
         "On curves with holes, no search of every sum.",

@@ -86,7 +86,7 @@ class BalancerArguments:
             "global_batch_size": self.global_batch_size,
             "strategy": strategy,
             "every": self.every,
-            **vars(self.limits),
+            **{name: _in_full(bound) for name, bound in vars(self.limits).items()},
             "whether there is a journal": self.journal is not None,  # Rank 0's path may differ.
             "whether there is a profile": self.profile is not None,
         }
@@ -134,6 +134,18 @@ def require_seed(value: Any) -> None:
             f"balancer.dataset((images, labels), shuffle_seed=7)."
         )
     whole_number("shuffle_seed", value)
+
+
+def _in_full(bound: object) -> object:
+    """The same for bounds that mean the same: of an array all numbers, a dict's entries sorted.
+
+    An array's repr leaves out the middle. A dict's order does not count (`values_by_rank`).
+    """
+    if isinstance(bound, np.ndarray):
+        return bound.tolist()
+    if isinstance(bound, Mapping):
+        return dict(sorted(bound.items(), key=lambda entry: repr(entry[0])))
+    return bound
 
 
 def _by_rank(

@@ -25,7 +25,8 @@ class Finding:
         rank: Which rank it is about; -1: all.
         text: One line for the log.
         is_over: Whether the rank goes on again.
-        action: What has to be done. `END_RANK`: the rank ends itself; only it can.
+        action: What has to be done. `END_RANK` found by rank 0: the rank ends itself. Found by
+            another rank on rank 0's host: rank 0's process does not run, and is killed.
         progress: The rank's progress, for an `END_RANK`: void if it has made more since.
     """
 

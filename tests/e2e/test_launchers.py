@@ -141,7 +141,7 @@ def test_a_slow_rank_gets_fewer_samples():
         [
             str(REPOSITORY / "scripts" / "heterogeneous.sh"),
             *("--speeds", "1,0.25", "--from", "1", "--"),
-            *mpirun(2, python("examples/keras_digits.py", "--epochs", "2")),
+            *mpirun(2, python("examples/keras_digits.py", "--epochs", "2", "--strategy", "dbs")),
         ],
         timeout=240,
     )

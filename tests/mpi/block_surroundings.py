@@ -185,6 +185,11 @@ dataset_size = 600
     ),
     # One kind of device for all ranks that there are here, and two that no rank has.
     Around("docs/devices.md", "NVIDIA A100*", instead={"NVIDIA A100*": "?*"}),
+    Around(
+        "docs/devices.md",
+        "*-16GB",
+        instead={'"*-16GB": 48, "Tesla T4": 48, "*-80GB": 256': '"?*": 256, "Tesla T4": 48'},
+    ),
     Around("docs/elastic.md", before="optimizer = keras.optimizers.SGD(0.1)"),
     Around(
         "docs/exactness.md",
@@ -217,6 +222,22 @@ assert Path("run.jsonl").exists() == (hvd.rank() == 0)
     ),
     Around(
         "docs/own_loops.md",
+        "def train_step(real)",
+        """
+generator = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)])
+critic = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+dataset = balancer.dataset(images, shuffle_seed=7)
+""",
+        """
+tensors = [*generator.get_weights(), *critic.get_weights()]
+mine = np.concatenate([w.ravel() for w in tensors])[np.newaxis]
+assert np.ptp(hvd.allgather(mine), axis=0).max() == 0
+assert generator_optimizer.iterations == critic_optimizer.iterations == 2 * 3
+""",
+        instead={"balancer.epochs(dataset, 10)": "balancer.epochs(dataset, 2)"},
+    ),
+    Around(
+        "docs/own_loops.md",
         "class Gan",
         """
 generator = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)])
@@ -241,6 +262,12 @@ def train_step(x, y):
         "weighted_allreduce",
         "x, y, tensor = images[:8], labels[:8], tf.constant(1.0 + hvd.rank())",
         "assert mean == 1.5 and len(gradients) == 2",
+    ),
+    Around(
+        "docs/simulator.md",
+        "milliseconds",
+        "model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3)])",
+        "assert 0 < milliseconds(32) < 60_000",
     ),
     Around(
         "docs/strategies.md",

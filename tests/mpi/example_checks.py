@@ -12,11 +12,12 @@ from unittest import mock
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.job.journal import read_journal
 from tests.jobs import REPOSITORY
-from tests.mpi.problems import hvd_collective
+from tests.mpi.problems import assert_equal_on_all_ranks, hvd_collective
 from tests.mpi.together import shared_folder
 
 FOLDER = REPOSITORY / "examples" / "by_feature"
@@ -83,6 +84,15 @@ def check_stream():
 def check_own_loop():
     names, _ = run("own_loop")
     np.testing.assert_allclose(weights(names), weights(base()), atol=0.01)
+
+
+def check_two_optimizers():
+    names, _ = run("two_optimizers")
+    assert names["generator_optimizer"].iterations == NUM_UPDATES
+    tensors = [*names["model"].get_weights(), *names["generator"].get_weights()]
+    assert_equal_on_all_ranks(np.concatenate([w.ravel() for w in tensors]))
+    noise = hvd_collective().allgather(tf.random.normal([4]).numpy())
+    assert len(np.unique(noise)) == noise.size  # No two ranks draw the same.
 
 
 def check_elastic():

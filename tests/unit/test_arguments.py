@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing.place import Place
-from hvd_dbs.job.arguments import BatchSizeLimits
+from hvd_dbs.job.arguments import BalancerArguments, BatchSizeLimits
 
 PLACES = [Place("a"), Place("b")]
 A100 = Place("node7.cluster.local", "NVIDIA A100-SXM4-80GB", "0a1b2c")
@@ -27,6 +27,37 @@ T4 = Place("node8.cluster.local", "Tesla T4", "3d4e5f")
 )
 def test_what_bounds_are_taken(given, maximum):
     assert BatchSizeLimits(1, given, 1).bounds(PLACES).maximum == maximum
+
+
+def identity(max_batch_size):
+    limits = BatchSizeLimits(1, max_batch_size, 1)
+    return BalancerArguments(512, "adaptive", None, limits, None, None).identity
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"*A100*": 256, "Tesla T4": 64, 7: 1}, {7: 1, "Tesla T4": 64, "*A100*": 256}),
+        (np.array([8, 12]), np.array([8, 12])),
+        (np.full(3000, 8), np.full(3000, 8, dtype=np.int32)),
+    ],
+)
+def test_equal_bounds_are_the_same_argument(first, second):
+    assert identity(first) == identity(second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"*A100*": 256, "Tesla T4": 64}, {"*A100*": 64, "Tesla T4": 256}),
+        ({"a": 8}, {"a": 8, "b": 8}),
+        (np.array([8, 12]), np.array([12, 8])),
+        (np.full(3000, 8), np.where(np.arange(3000) == 1500, 9, 8)),  # Far from both ends.
+        (8, [8, 8]),
+    ],
+)
+def test_other_bounds_are_another_argument(first, second):
+    assert identity(first) != identity(second)
 
 
 @pytest.mark.parametrize(

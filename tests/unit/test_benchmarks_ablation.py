@@ -49,10 +49,10 @@ def test_a_patch_that_no_longer_takes_is_an_error(attribute, value, error):
 
 
 def test_other_decisions_are_seen_and_equal_ones_too():
-    task = Task(SHORT, ("equal, pauses", 4, 201), (WHOLE, "equal machines", "guards"))
+    task = Task(SHORT, ("equal, pauses", 4, 201), (WHOLE, "equal machines", "precautions"))
     results = task.run()
     assert results["equal machines"][:2] != results[WHOLE][:2]
-    assert results["guards"][:2] == results[WHOLE][:2]
+    assert results["precautions"][:2] == results[WHOLE][:2]
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ class ValueOfChange:
         T (J'(now) - J'(plan)) - C.
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
-    more, by curves of ranks that are taken to be slow beforehand (a guard), equal shares, since
-    machines often are equal, and the plan by hopeful curves (a trial).
+    more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares,
+    since machines often are equal, and the plan by hopeful curves (a trial).
 
     With curves other than `PosteriorCurves`, which are taken to be sure, there are moves alone.
     """
@@ -81,16 +81,16 @@ def _price(problem: Problem, busy_seconds: float) -> float:
 
 def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str, Plan]]:
     """Plans to choose from."""
-    guard = _guard(problem.current, curves)
-    kind = "a guard" if np.any(guard) else "a move"
-    yield kind, equal_finish(problem, curves.shifted(guard, 1.0))
+    slower = _precaution(problem.current, curves)
+    kind = "a precaution" if np.any(slower) else "a move"
+    yield kind, equal_finish(problem, curves.shifted(slower, 1.0))
     yield "equal shares", problem.apportion(np.ones(problem.current.size))
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)
 
 
-def _guard(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
+def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     """Log seconds by which ranks are taken to be slower, in case they become slow; shape `[size]`.
 
     No rank is, or those that become slow more often than others, or all: whichever promises the
@@ -106,9 +106,9 @@ def _guard(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     samples = current.samples
     rates, sd = samples / curves.seconds(samples), curves.deviations(samples)
 
-    def promise(guard: NDArray[np.float64]) -> float:
-        together = -np.log(np.sum(rates * np.exp(-guard)))
-        return longest(together - guard, sd, chance, further)
+    def promise(slower: NDArray[np.float64]) -> float:
+        together = -np.log(np.sum(rates * np.exp(-slower)))
+        return longest(together - slower, sd, chance, further)
 
     return min((none, further * risky, further), key=promise)
 
