@@ -5,7 +5,7 @@
 // shared memory here; a kernel that uses them does not compile. Of a grid with more than 65536
 // blocks only its first and last blocks run, and those around each 64th of it. A stream keeps what it
 // is asked for, and does it when somebody waits for it or a test lets it go on (device.h). Memory
-// from 64 MiB on is mapped without pages behind it, and an access after its end is a fault.
+// from 64 MiB on is address space without pages, and an access after its end is a fault.
 #ifndef HVD_DBS_TESTS_CC_CUDA_ON_CPU_CUDA_RUNTIME_H_
 #define HVD_DBS_TESTS_CC_CUDA_ON_CPU_CUDA_RUNTIME_H_
 

@@ -28,7 +28,7 @@ struct CUstream_st {
   };
 
   int device;
-  double seconds = 0;  // Its own time, when it has done what it has.
+  double seconds = 0;  // Of its clock, when it has done what it was asked for.
   std::deque<Operation> operations;
 };
 

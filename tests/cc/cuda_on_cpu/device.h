@@ -8,7 +8,7 @@ namespace cuda_on_cpu {
 
 constexpr int kNumDevices = 2;
 
-// The stream has so much to do, in its own time: no test waits for it.
+// The stream computes so long, on its clock: no test waits for it.
 void AddWork(cudaStream_t stream, double seconds);
 // The stream does the next `count` things that it was asked for.
 void Advance(cudaStream_t stream, int count);
