@@ -28,14 +28,12 @@ if [[ ${1:-} == --tensorflow ]]; then
   if [[ " ${*:2} " != *" --dry-run "* && " ${*:2} " != *" --help "* ]]; then
     has_gpu "--tensorflow --dry-run runs everything on the CPU." || exit 3
   fi
-  report=$PWD/gpu_report.json  # Where the caller is; an option --report is later, and counts.
   # shellcheck source=scripts/environment.sh
   source "$repository/scripts/environment.sh"
-  cd "$repository"
-  export TF_CPP_MIN_LOG_LEVEL=3 TF_FORCE_GPU_ALLOW_GROWTH=true
+  export PYTHONPATH=$repository TF_CPP_MIN_LOG_LEVEL=3 TF_FORCE_GPU_ALLOW_GROWTH=true
   # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-  exec python -m scripts.gpu_check --report "$report" "${@:2}"
+  exec python -m scripts.gpu_check "${@:2}"
 fi
 
 nvcc=${NVCC:-nvcc}
