@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
@@ -30,12 +31,14 @@ class CollectiveDevice:
         on_gpu: Whether on its GPU, since Horovod is built for it, else on the CPU.
         has_gpu: Whether it computes on a GPU at all.
         exclusive_gpu: Address of the GPU that no other rank may use; empty: there is none.
+        boot: What tells machines apart that have the same name, as clones have.
     """
 
     host: str
     on_gpu: bool = False
     has_gpu: bool = False
     exclusive_gpu: str = ""
+    boot: str = ""
 
 
 def own_device(host: str) -> CollectiveDevice:
@@ -50,7 +53,15 @@ def own_device(host: str) -> CollectiveDevice:
     # Newer versions of NCCL try to let ranks share a GPU where they are asked to.
     may_share = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE", "0") != "0" or not hvd.nccl_built()
     number = int(gpus[0].name.rpartition(":")[2])
-    return CollectiveDevice(host, True, True, "" if may_share else gpu_address(number))
+    address = "" if may_share else gpu_address(number)
+    return CollectiveDevice(host, True, True, address, _boot() if address else "")
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def require_joinable(ranks: Sequence[CollectiveDevice]) -> None:
@@ -74,16 +85,17 @@ def require_joinable(ranks: Sequence[CollectiveDevice]) -> None:
             f"{name_places(on_cpu, hosts)} ({why}); Horovod joins no such operations. Hide all "
             f'GPUs (tf.config.set_visible_devices([], "GPU")), or {_WAY_OUT}'
         )
-    users: dict[tuple[str, str], list[int]] = {}
+    users: dict[tuple[str, str, str], list[int]] = {}
     for rank, one in enumerate(ranks):
         if one.exclusive_gpu:
-            users.setdefault((one.host, one.exclusive_gpu), []).append(rank)
-    for (host, address), sharing in users.items():
+            users.setdefault((one.host, one.boot, one.exclusive_gpu), []).append(rank)
+    for (host, _, address), sharing in users.items():
         if len(sharing) > 1:
             raise RuntimeError(
                 f"On {host}, {name_ranks(sharing)} share the GPU {address}; NCCL takes one rank "
-                f"for a GPU, also of slices (MIG). Give each rank its own GPU "
-                f'(tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")), or {_WAY_OUT}'
+                f"for a GPU, also of slices (MIG). Give each rank its own GPU before the balancer "
+                f'is made (tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")), or '
+                f"{_WAY_OUT}"
             )
 
 

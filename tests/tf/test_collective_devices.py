@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from types import SimpleNamespace
 
 import horovod.tensorflow as hvd
@@ -27,6 +28,8 @@ def nccl(host, address):
         [CollectiveDevice("a", has_gpu=True), CollectiveDevice("a", has_gpu=True)],
         [CollectiveDevice("a", has_gpu=True), CollectiveDevice("b")],
         [nccl("a", "0000:01:00.0"), nccl("a", "0000:02:00.0"), nccl("b", "0000:01:00.0")],
+        # Two machines of one name.
+        [replace(nccl("a", "0000:01:00.0"), boot=boot) for boot in ("first", "second")],
         # Nobody knows which GPU it is, or ranks may share one.
         [nccl("a", ""), nccl("a", "")],
     ],
@@ -61,8 +64,9 @@ def test_a_rank_knows_where_its_operations_run(monkeypatch):
     monkeypatch.setattr(hvd, "cuda_built", lambda: built["cuda"])
     monkeypatch.setattr(hvd, "nccl_built", lambda: built["nccl"])
     monkeypatch.setattr(collective_devices, "gpu_address", lambda number: f"address {number}")
+    monkeypatch.setattr(collective_devices, "_boot", lambda: "this one")
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
-    assert own_device("a") == nccl("a", "address 3")
+    assert own_device("a") == replace(nccl("a", "address 3"), boot="this one")
     monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
     assert own_device("a") == nccl("a", "")
     monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "0")
