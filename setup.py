@@ -178,11 +178,12 @@ class CMakeBuild(build_ext):
     def build_library(self) -> Path:
         """Returns the folder that CMake has built the library in."""
         # A build folder that is kept makes the next build compile only what changed. CMake refuses
-        # one of another source folder, and TensorFlow's headers change with its version.
-        identity = f"{ROOT} {sys.prefix} {sys.version} {tensorflow_version()}"
+        # one of another source folder, TensorFlow's headers change with its version, and where the
+        # CUDA compiler changes CMake forgets all that it was given.
+        nvcc = cuda_compiler()
+        identity = f"{ROOT} {sys.prefix} {sys.version} {tensorflow_version()} {nvcc}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         build_folder = ROOT / "build" / f"native-{digest}"
-        nvcc = cuda_compiler()
         try:
             run_cmake(build_folder, nvcc)
         except (OSError, subprocess.CalledProcessError):

@@ -1,14 +1,15 @@
-"""What the clocks take of a step: noting when gradients and their buckets are ready and back.
+"""What clocks and change signal take of a step: noting when gradients are ready and back.
 
     scripts/bench.sh clocks                     on 1 and 2 ranks
     mpirun -np 2 python -m benchmarks.clocks    on these ranks
 
-The same gradients are reduced without a clock, with one that notes the step, and with one that
-notes its buckets too and is read as a job reads it. All take turns, in an order that changes. A
-step begins at any time of Horovod's cycle, as where it computes: a sum that is ready a little later
-may wait for the next cycle, so that only the mean shows what a delay costs. The table has means of
-the differences to the step without a clock, without the tenth of them at each end, of the slowest
-rank; with 95 % intervals, and as a part of a step of 100 ms. The goal is 0.1 % at most.
+The same gradients are reduced without a clock, with one that notes the step, with one that notes
+its buckets too and is read as a job reads it, and with the change signal besides. All take turns,
+in an order that changes. A step begins at any time of Horovod's cycle, as where it computes: a sum
+that is ready a little later may wait for the next cycle, so that only the mean shows what a delay
+costs. The table has means of the differences to the step without a clock, without the tenth of them
+at each end, of the slowest rank; with 95 % intervals, and as a part of a step of 100 ms. The goal
+is 0.1 % at most.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import horovod.tensorflow as hvd
@@ -36,7 +38,26 @@ _WARM_UP, _TRIMMED = 20, 0.1
 _CYCLE_SECONDS = 0.001
 """Between two looks of Horovod for sums that are ready; its default."""
 _STEP_SECONDS = 0.1
-_VARIANTS = ("no clock", "the step", "the step and its buckets")
+_VARIANTS = (
+    "no clock",
+    "the step",
+    "the step and its buckets",
+    "the step, its buckets and the change signal",
+)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What clocks cost.
+
+    Attributes:
+        microseconds_without: Of a step without a clock, its median.
+        differences: By what is noted, what it adds in microseconds: a mean, and the ends of its
+            95 % interval.
+    """
+
+    microseconds_without: float
+    differences: dict[str, tuple[float, float, float]]
 
 
 def main() -> None:
@@ -47,24 +68,33 @@ def main() -> None:
     options = parser.parse_args()
     hvd.init()
     collective = connect()
-    seconds = _measure(options.steps)
-    rows = [_figures(collective, seconds[:, which] - seconds[:, 0]) for which in (1, 2)]
-    whole = 1e6 * float(np.median(seconds[:, 0]))
+    costs = measure_costs(collective, options.steps)
     if collective.rank == 0:
         print(f"\n**What the clocks take of a step, {collective.size} ranks**\n")
         print("| noted | us (mean; 95 % interval) | of 100 ms |\n|---|---:|---:|")
-        for name, (mean, low, high) in zip(_VARIANTS[1:], rows, strict=True):
+        for name, (mean, low, high) in costs.differences.items():
             part = 100 * mean / 1e6 / _STEP_SECONDS
             print(f"| {name} | {mean:.1f}; {low:.1f} to {high:.1f} | {part:.4f} % |")
-        print(f"\nThe step without a clock takes {whole:.0f} us.")
+        print(f"\nThe step without a clock takes {costs.microseconds_without:.0f} us.")
         if options.json:
-            figures = {"ranks": collective.size, "without": whole, "differences": rows}
+            figures = {"ranks": collective.size, **asdict(costs)}
             options.json.write_text(json.dumps(figures) + "\n")
     hvd.shutdown()
 
 
+def measure_costs(collective: Collective, num_steps: int) -> Costs:
+    """Measures on the ranks of a job, so many steps of each kind. Collective."""
+    seconds = _measure(num_steps)
+    rows = [
+        _figures(collective, seconds[:, which] - seconds[:, 0])
+        for which in range(1, len(_VARIANTS))
+    ]
+    without = 1e6 * float(np.median(seconds[:, 0]))
+    return Costs(without, dict(zip(_VARIANTS[1:], rows, strict=True)))
+
+
 def _measure(num_steps: int) -> NDArray[np.float64]:
-    """Seconds of steps without a clock and with both kinds, shape `[num_steps, 3]`."""
+    """Seconds of steps of each kind, shape `[num_steps, len(_VARIANTS)]`."""
     steps = [_step(variant) for variant in range(len(_VARIANTS))]
     seconds = np.zeros((_WARM_UP + num_steps, len(steps)))
     before = np.random.default_rng(0).uniform(0, _CYCLE_SECONDS, seconds.shape)  # On all ranks.
@@ -74,6 +104,7 @@ def _measure(num_steps: int) -> NDArray[np.float64]:
             _compute(before[number, which])
             start = time.perf_counter()
             steps[which](number)
+            tf.test.experimental.sync_devices()  # A GPU may not be done.
             seconds[number, which] = time.perf_counter() - start
     return seconds[_WARM_UP:]
 
@@ -88,16 +119,17 @@ def _compute(seconds: float) -> None:
 def _step(variant: int) -> Callable[[int], None]:
     clock = StepClock()
     gradients = [tf.ones([_ELEMENTS])] * _GRADIENTS
-    noting = clock.noting_buckets if variant == 2 else contextlib.nullcontext
+    noting = clock.noting_buckets if variant >= 2 else contextlib.nullcontext
 
     @tf.function
     def reduce(*gradients: tf.Tensor) -> tf.Tensor:
         if variant:
             clock.fed(gradients)
             ready = clock.ready(gradients)
+        signals = [clock.signal()] if variant >= 3 else []
         with noting():
             means = weighted_allreduce(
-                gradients,
+                [*gradients, *signals],
                 1.0,
                 total_weight=hvd.size(),
                 bucket_bytes=_BUCKET_BYTES,
@@ -105,6 +137,8 @@ def _step(variant: int) -> Callable[[int], None]:
             )
         if variant:
             clock.back(ready, means, tf.constant(1))
+        for mean in means[len(gradients) :]:
+            clock.receive_signal(mean)
         return means[0]
 
     def step(number: int) -> None:
@@ -114,6 +148,8 @@ def _step(variant: int) -> Callable[[int], None]:
         reduce(*gradients)
         if variant:
             clock.peek(STEPS_WATCHED)
+        if variant >= 3:
+            clock.take_signal()
 
     return step
 

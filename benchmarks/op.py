@@ -128,6 +128,7 @@ def measure(
             hvd.allreduce(tf.constant(0.0), name="start")  # All ranks start together.
             start = time.perf_counter()
             one_step()
+            tf.test.experimental.sync_devices()  # A GPU may not be done.
             seconds[i, repeat] = time.perf_counter() - start
     done = tf.constant(seconds[:, : repeat + 1])
     slowest = hvd.allreduce(done, op=hvd.Max, name="slowest").numpy()

@@ -4,9 +4,38 @@
 #   scripts/gpu_check.sh                 build, test, measure
 #   scripts/gpu_check.sh --tests-only    build, test
 #   scripts/gpu_check.sh --build-only    build, for a machine without a GPU
+#   scripts/gpu_check.sh --tensorflow    training instead, in the environment of scripts/setup.sh --gpu:
+#                                        the operations on a GPU, two ranks on one and on two GPUs, costs.
+#                                        Writes gpu_report.json; --help lists its options, such as
+#                                        --dry-run: all of it, small, on the CPU
 # NVCC names another nvcc, HVD_DBS_CUDA_ARCH another architecture than the GPU's (such as sm_80).
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  exit
+fi
+
+# Says whether there is an NVIDIA GPU, and on stderr what else can be done if there is none.
+has_gpu() {
+  nvidia-smi -L 2>/dev/null | grep -q GPU && return
+  echo "gpu_check.sh: there is no NVIDIA GPU here (nvidia-smi -L lists none)." >&2
+  echo "gpu_check.sh: $1" >&2
+  return 1
+}
+
+if [[ ${1:-} == --tensorflow ]]; then
+  if [[ " ${*:2} " != *" --dry-run "* && " ${*:2} " != *" --help "* ]]; then
+    has_gpu "--tensorflow --dry-run runs everything on the CPU." || exit 3
+  fi
+  # shellcheck source=scripts/environment.sh
+  source "$repository/scripts/environment.sh"
+  export PYTHONPATH=$repository TF_CPP_MIN_LOG_LEVEL=3 TF_FORCE_GPU_ALLOW_GROWTH=true
+  # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  exec python -m scripts.gpu_check "${@:2}"
+fi
+
 nvcc=${NVCC:-nvcc}
 [[ -n ${NVCC:-} ]] || command -v nvcc >/dev/null || nvcc=/usr/local/cuda/bin/nvcc
 if ! command -v "$nvcc" >/dev/null; then
@@ -16,11 +45,7 @@ fi
 
 architecture=${HVD_DBS_CUDA_ARCH:-native}
 if [[ ${1:-} != --build-only ]]; then
-  if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
-    echo "gpu_check.sh: there is no NVIDIA GPU here (nvidia-smi -L lists none)." >&2
-    echo "gpu_check.sh: --build-only still compiles everything." >&2
-    exit 3
-  fi
+  has_gpu "--build-only still compiles everything." || exit 3
 elif [[ $architecture == native ]]; then
   architecture=sm_80
 fi

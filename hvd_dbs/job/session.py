@@ -8,12 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 import hvd_dbs
+from hvd_dbs.balancing.place import Place
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import ElasticCollective, connect_for_long, is_elastic
 from hvd_dbs.comm.introduction import Introduction, introduce
 from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.job.arguments import BalancerArguments, whole_number
+from hvd_dbs.job.collective_devices import require_joinable_collectives
 from hvd_dbs.job.datasets import Datasets
 from hvd_dbs.job.decision_log import DecisionLog, open_journal
 from hvd_dbs.job.epochs import Epoch, agreed_epochs, train_epochs
@@ -48,7 +50,7 @@ class Session:
     Raises:
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
         RuntimeError: If Horovod is not initialized; on all ranks, if they have different versions
-            of hvd_dbs.
+            of hvd_dbs, or their devices cannot join in one collective operation.
     """
 
     def __init__(self, arguments: BalancerArguments) -> None:
@@ -57,7 +59,7 @@ class Session:
         self._given, self._limits = arguments.identity, arguments.limits
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        places = places_by_rank(self.collective)
+        places = self._places()
         bounds = self._limits.bounds(places, is_elastic=is_elastic())
         self.controller = arguments.controller(bounds)
         self.learning_rate = DynamicLearningRate(self.controller.global_batch_size)
@@ -125,7 +127,7 @@ class Session:
         ranks = introduce(self.collective, _versions())
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
-        places = places_by_rank(self.collective)
+        places = self._places()
         self.datasets.change_ranks()
         bounds = self._limits.bounds(places, is_elastic=True)
         self.controller.change_ranks(global_batch_size, bounds)
@@ -138,6 +140,11 @@ class Session:
         """See `Balancer.pause`."""
         self.collective.close()
         self.loop.abandon_training()
+
+    def _places(self) -> list[Place]:
+        places = places_by_rank(self.collective)
+        require_joinable_collectives(self.collective, places[self.collective.rank].host)
+        return places
 
     def _measure_links(self, ranks: Sequence[Introduction]) -> None:
         hosts, addresses = [one.host for one in ranks], [one.addresses for one in ranks]

@@ -35,12 +35,22 @@ double SmallestStep() {
   return std::ldexp(1.0, -126);  // Float and bfloat16 may be flushed to zero below this.
 }
 
+template <typename Number>
+double Largest() {
+  if (std::is_same<Number, Half>::value) return 65504;
+  if (std::is_same<Number, double>::value) return std::numeric_limits<double>::max();
+  return std::numeric_limits<float>::max();  // Of bfloat16, within its precision.
+}
+
 // Whether `value` is `expected`, rounded a few times in `Number` and once in float.
 template <typename Number>
 bool IsNear(double value, double expected) {
   if (std::isnan(expected)) return std::isnan(value);
   if (std::isinf(expected)) return value == expected;
   const double unit = Epsilon<Number>() + (std::is_same<Number, double>::value ? 0 : 4e-7);
+  if (std::isinf(value)) {
+    return (value > 0) == (expected > 0) && std::abs(expected) >= Largest<Number>() * (1 - unit);
+  }
   return std::abs(value - expected) <= 2 * unit * std::abs(expected) + SmallestStep<Number>();
 }
 

@@ -104,6 +104,8 @@ HVD_DBS_TEST(TensorsBeginOnBoundaries) {
       HVD_DBS_CHECK(layout.end(t) - layout.begin(t) >= layout.count(t), "end");
     }
     HVD_DBS_CHECK(layout.begin(0) == 0, "nothing before the first tensor");
+    const int64_t padding = (layout.length() - (1 + 0 + 33 + 7)) * bytes;
+    HVD_DBS_CHECK(padding < 3 * hvd_dbs::kAlignmentBytes, "as docs/gpus.md says of memory");
   }
 }
 

@@ -12,6 +12,8 @@ import tensorflow as tf
 import hvd_dbs
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow as hvd_tensorflow
+from hvd_dbs.job import collective_devices
+from hvd_dbs.job.collective_devices import CollectiveDevice
 from hvd_dbs.keras.same_weights import difference_from_rank_0
 from hvd_dbs.ops import native
 from tests.mpi.problems import (
@@ -60,6 +62,21 @@ def check_other_versions_on_other_ranks_are_refused():
     assert lines[0].startswith("hvd_dbs is not the same on all ranks: ")
     assert lines[1].startswith("The native library's interface is not the same on all ranks: ")
     assert all(line.endswith(f"; other on rank {last}.") for line in lines[:2])
+    hvd.Balancer(B)  # The job can go on.
+
+
+def check_ranks_with_and_without_a_gpu_of_nccl_are_refused():
+    def own_device(host):
+        return on_last_rank(CollectiveDevice(host, True, True, "0000:01:00.0"), original(host))
+
+    original = collective_devices.own_device
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collective_devices, "own_device", own_device)
+        if hvd.size() > 1:
+            with pytest.raises(RuntimeError, match=f"run on GPUs on rank {hvd.size() - 1}, and on"):
+                hvd.Balancer(B)
+        else:
+            hvd.Balancer(B)
     hvd.Balancer(B)  # The job can go on.
 
 

@@ -104,3 +104,13 @@ def test_kernels_for_gpus_are_for_a_tensorflow_with_cuda(
     monkeypatch.setenv("NVCC", str(nvcc))
     monkeypatch.setenv("HVD_DBS_CUDA", mode)
     assert (setup_module.cuda_compiler() == str(nvcc)) == expected
+
+
+def test_another_cuda_compiler_has_a_build_folder_of_its_own(setup_module, monkeypatch):
+    # In one folder CMake would forget that there are to be kernels for GPUs.
+    folders = []
+    monkeypatch.setattr(setup_module, "run_cmake", lambda folder, nvcc: folders.append(folder))
+    for nvcc in ("/a/nvcc", "/b/nvcc", "/a/nvcc", None):
+        monkeypatch.setattr(setup_module, "cuda_compiler", lambda nvcc=nvcc: nvcc)
+        setup_module.CMakeBuild.build_library(None)
+    assert folders[0] == folders[2] and len(set(folders)) == 3

@@ -34,6 +34,7 @@ ALLOWED = {
         "host",
         "learning_rate",
         "ops",
+        "rank_names",
         "sampling",
         "watchdog",
     },

@@ -1,7 +1,8 @@
-"""scripts/setup.sh: which versions of TensorFlow it knows."""
+"""scripts/setup.sh: which versions of TensorFlow, and which settings, it knows."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -16,9 +17,10 @@ DEFAULT = re.search(r"^tensorflow==(\d+\.\d+)", (ROOT / "constraints.txt").read_
 KNOWN = [*(path.stem for path in PINS), DEFAULT]
 
 
-def setup(*arguments):
+def setup(*arguments, **variables):
     return subprocess.run(
         [ROOT / "scripts" / "setup.sh", *arguments],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         timeout=60,
@@ -33,6 +35,13 @@ def test_an_unknown_version_is_an_error_that_lists_the_known_ones(arguments):
     assert ended.returncode == 1
     assert ", ".join(KNOWN) in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["HVD_DBS_VARIANT", "HVD_DBS_MPI", "HVD_DBS_NCCL"])
+def test_an_unknown_setting_is_an_error_that_names_it(name):
+    ended = setup(**{name: "2"})
+    assert ended.returncode == 1
+    assert f"{name}=2 is unknown. Use " in ended.stderr
 
 
 def test_the_help_lists_the_known_versions():

@@ -8,7 +8,7 @@ from hvd_dbs.cli.doctor.facts import NATIVE, NATIVE_INTERFACE, Facts
 from hvd_dbs.cli.doctor.finding import Finding, Level, merge
 from hvd_dbs.cli.doctor.findings import of_rank
 from hvd_dbs.comm.introduction import Introduction, differences
-from hvd_dbs.rank_names import name_ranks
+from hvd_dbs.rank_names import name_places, name_ranks
 
 
 def of_job(facts: Sequence[Facts]) -> list[Finding]:
@@ -16,7 +16,7 @@ def of_job(facts: Sequence[Facts]) -> list[Finding]:
     hosts = [one.host for one in facts]
     ranks = [Introduction(one.host, (), one.versions) for one in facts]
     findings = merge([of_rank(one) for one in facts], hosts)
-    return [*findings, *of_versions(ranks), *_of_hosts(facts)]
+    return [*findings, *of_versions(ranks), *_of_collectives(facts), *_of_hosts(facts)]
 
 
 def of_versions(ranks: Sequence[Introduction]) -> Iterator[Finding]:
@@ -40,6 +40,17 @@ def of_versions(ranks: Sequence[Introduction]) -> Iterator[Finding]:
         # Only these talk with each other.
         level: Level = "problem" if is_ours or name == "Horovod" else "warning"
         yield Finding(level, text, fix if is_ours else f"install the same {name} on all hosts")
+
+
+def _of_collectives(facts: Sequence[Facts]) -> Iterator[Finding]:
+    on_gpu = [
+        rank for rank, one in enumerate(facts) if one.num_gpus and "NCCL" in one.horovod_parts
+    ]
+    if 0 < len(on_gpu) < len(facts):
+        places = name_places(on_gpu, [one.host for one in facts])
+        text = f"only {places} can run collective operations on GPUs, which others cannot join"
+        fix = "hide the GPUs from all ranks, or use a Horovod without GPU operations: docs/gpus.md"
+        yield Finding("warning", text, fix)  # A script may hide them, or start fewer ranks.
 
 
 def _of_hosts(facts: Sequence[Facts]) -> Iterator[Finding]:

@@ -1,5 +1,7 @@
 // Pack and unpack on a GPU against float64: the problems of the CPU's tests, and sizes beyond 2^31.
+#include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "hvd_dbs/ops/cc/core/event_mark.h"
@@ -61,6 +63,11 @@ void CheckAllSizes() {
   for (const Sizes& sizes : AllSizes()) {
     for (const double factor : {0.25, 0.0, 1.0}) CheckRoundTrip<Element, Wire>(sizes, factor);
   }
+  const Sizes few = {"few, unaligned", {1, 0, 40, 3, 33}, 1};
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double factor : {1e-6, 48.0, 1e-30, 1e30, 1e-42, nan}) {
+    CheckRoundTrip<Element, Wire>(few, factor);
+  }
 }
 
 }  // namespace
@@ -77,6 +84,24 @@ HVD_DBS_TEST(FactorZeroReadsNothing) {
   for (const float value : bucket.Values()) HVD_DBS_CHECK(value == 0, "zeros");
 }
 
+HVD_DBS_TEST(NothingIsLaunchedForNothing) {
+  Finish(hvd_dbs::PackOnGpu<float, float>({}, BucketLayout({}, 4), 1, nullptr, Stream()));
+  Finish(hvd_dbs::PackOnGpu<float, float>({nullptr}, BucketLayout({0}, 4), 1, nullptr, Stream()));
+}
+
+HVD_DBS_TEST(NanOfAWeightedRankIsNotHidden) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const BucketLayout layout({40}, sizeof(float));
+  std::vector<float> values(40, 1);
+  values[5] = values[39] = nan;
+  const DeviceArray<float> tensor(values), bucket(layout.length());
+  Finish(hvd_dbs::PackOnGpu<float, float>({tensor.data()}, layout, .25, bucket.data(), Stream()));
+  const std::vector<float> packed = bucket.Values();
+  for (int i = 0; i < 40; ++i) {
+    HVD_DBS_CHECK(i == 5 || i == 39 ? std::isnan(packed[i]) : packed[i] == 0.25f, "NaN");
+  }
+}
+
 HVD_DBS_TEST(MoreElementsThanFitInThirtyTwoBits) {
   const int64_t count = (int64_t{1} << 31) + 12345;
   size_t free_bytes = 0, all_bytes = 0;
@@ -88,17 +113,28 @@ HVD_DBS_TEST(MoreElementsThanFitInThirtyTwoBits) {
   const BucketLayout layout({7, count}, sizeof(Half));
   const DeviceArray<Half> small(std::vector<Half>(7, Half{0x3c00})), tensor(count);
   const DeviceArray<Half> bucket(layout.length());
-  Require(cudaMemset(tensor.data(), 0x3c, count * sizeof(Half)), "fill");  // 0x3c3c is 1.0586.
+  Require(cudaMemset(tensor.data(), 0, count * sizeof(Half)), "fill");
+  Require(cudaMemset(bucket.data(), 0, layout.length() * sizeof(Half)), "fill");
+  const std::vector<int64_t> places = {0, 1, count / 2, (int64_t{1} << 31) - 1, int64_t{1} << 31,
+                                       count - 1};
+  uint16_t exponent = 0x3c00;  // 1, 2, 4, ..., so that each place has a value of its own.
+  for (const int64_t place : places) {
+    const Half value{exponent};
+    exponent += 0x400;
+    Require(cudaMemcpy(tensor.data() + place, &value, sizeof(Half), cudaMemcpyHostToDevice),
+            "copy to the device");
+  }
   Require(cudaDeviceSynchronize(), "fill");
   Finish(hvd_dbs::PackOnGpu<Half, Half>({small.data(), tensor.data()}, layout, 0.5,
                                         bucket.data(), Stream()));
-  for (const int64_t place : {int64_t{0}, count / 2, (int64_t{1} << 31) - 1, int64_t{1} << 31,
-                              count - 1, count}) {
+  exponent = 0x3c00;
+  for (const int64_t place : places) {
     Half packed;
     Require(cudaMemcpy(&packed, bucket.data() + layout.begin(1) + place, sizeof(Half),
                        cudaMemcpyDeviceToHost),
             "copy from the device");
-    HVD_DBS_CHECK(packed.bits == (place < count ? 0x383c : 0), std::to_string(place));
+    HVD_DBS_CHECK(packed.bits == exponent - 0x400, std::to_string(place));  // Half of it.
+    exponent += 0x400;
   }
 }
 
@@ -106,7 +142,7 @@ HVD_DBS_TEST(EventsTellTheTimeWithoutWaiting) {
   const auto first = hvd_dbs::MarkStream(Stream());
   const DeviceArray<float> memory(int64_t{1} << 26);
   for (int i = 0; i < 50; ++i) {
-    Require(cudaMemsetAsync(memory.data(), i, sizeof(float) << 26, Stream()), "work");
+    Require(cudaMemsetAsync(memory.data(), 0, sizeof(float) << 26, Stream()), "work");
   }
   const auto last = hvd_dbs::MarkStream(Stream());
   HVD_DBS_CHECK(first != nullptr && last != nullptr, "events");

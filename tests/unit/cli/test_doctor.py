@@ -222,6 +222,19 @@ def test_what_differs_between_ranks_is_said_of_them():
     ]
 
 
+def test_ranks_whose_collective_operations_cannot_be_joined_are_named():
+    facts = [replace(GPUS, host="node1"), replace(FINE, host="node2")]
+    findings = [one for one in of_job(facts) if "collective operations" in one.text]
+    assert [(one.level, one.text) for one in findings] == [
+        (
+            "warning",
+            "only node1 (rank 0) can run collective operations on GPUs, which others cannot join",
+        )
+    ]
+    for alike in ([GPUS, GPUS], [FINE, FINE], [replace(GPUS, horovod_parts=("MPI",)), FINE]):
+        assert not any("collective operations" in one.text for one in of_job(alike))
+
+
 def test_on_one_host_ranks_are_named_alone():
     other = having(FINE, Horovod=Package("0.28.0"))
     texts = [one.text for one in of_job([under(FINE, "gloo"), under(other, "gloo")])]

@@ -7,19 +7,34 @@
 namespace hvd_dbs {
 namespace {
 
+// Makes the device of an event the current one of this thread, and leaves it so. Python's threads
+// have chosen none, and a call about any event would start the host's first GPU for them: hundreds
+// of megabytes of that GPU's memory for each rank. A rank has one GPU.
+void Choose(int device) {
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current != device) cudaSetDevice(device);
+}
+
 class EventMark : public TimeMark {
  public:
-  explicit EventMark(cudaEvent_t event) : event_(event) {}
-  ~EventMark() override { cudaEventDestroy(event_); }
+  EventMark(cudaEvent_t event, int device) : event_(event), device_(device) {}
+  ~EventMark() override {
+    Choose(device_);
+    cudaEventDestroy(event_);
+  }
   EventMark(const EventMark&) = delete;
   EventMark& operator=(const EventMark&) = delete;
 
   // A failed device counts as passed: its times are NaN, and nobody waits for them for ever.
-  bool Passed() const override { return cudaEventQuery(event_) != cudaErrorNotReady; }
+  bool Passed() const override {
+    Choose(device_);
+    return cudaEventQuery(event_) != cudaErrorNotReady;
+  }
 
   double SecondsSince(const TimeMark& earlier) const override {
     const auto* other = dynamic_cast<const EventMark*>(&earlier);
     float milliseconds = 0;
+    Choose(device_);
     if (other == nullptr ||
         cudaEventElapsedTime(&milliseconds, other->event_, event_) != cudaSuccess) {
       return std::numeric_limits<double>::quiet_NaN();
@@ -29,22 +44,20 @@ class EventMark : public TimeMark {
 
  private:
   cudaEvent_t event_;
+  int device_;
 };
 
 }  // namespace
 
 std::shared_ptr<const TimeMark> MarkStream(CUstream_st* stream) {
+  // TensorFlow has made the stream's device the current one of a thread that runs a kernel.
+  int device = 0;
   cudaEvent_t event;
-  if (cudaEventCreate(&event) != cudaSuccess) {
-    cudaGetLastError();  // Or the next launch would be blamed for it.
+  if (cudaGetDevice(&device) != cudaSuccess || cudaEventCreate(&event) != cudaSuccess) {
     return nullptr;
   }
-  auto mark = std::make_shared<const EventMark>(event);
-  if (cudaEventRecord(event, stream) != cudaSuccess) {
-    cudaGetLastError();
-    return nullptr;
-  }
-  return mark;
+  auto mark = std::make_shared<const EventMark>(event, device);
+  return cudaEventRecord(event, stream) == cudaSuccess ? mark : nullptr;
 }
 
 }  // namespace hvd_dbs

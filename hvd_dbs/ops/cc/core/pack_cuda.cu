@@ -143,7 +143,18 @@ __global__ void __launch_bounds__(kThreads)
       });
 }
 
+cudaLaunchConfig_t Grid(unsigned blocks, CUstream_st* stream) {
+  cudaLaunchConfig_t grid = {};
+  grid.gridDim = dim3(blocks);
+  grid.blockDim = dim3(kThreads);
+  grid.stream = stream;
+  return grid;
+}
+
 // Calls `launch(table, first element, blocks)` for as many tensors at a time as a table holds.
+//
+// Launches go through cudaLaunchKernelEx, which returns their own error, where cudaGetLastError
+// would return what any earlier call has left; and it is C++, which tests compile for a CPU.
 template <typename Element, typename Wire, typename Pointer, typename Launch>
 const char* LaunchAll(const std::vector<Pointer>& tensors, const BucketLayout& layout,
                       const Launch& launch) {
@@ -163,12 +174,14 @@ const char* LaunchAll(const std::vector<Pointer>& tensors, const BucketLayout& l
           static_cast<uint8_t>(layout.end(i) - layout.begin(i) - layout.count(i));
       table.begin[++table.num_tensors] = static_cast<uint32_t>(end);
     }
-    if (table.num_tensors == 0) break;  // No tensor from here on has elements.
+    if (table.num_tensors == 0) {
+      if (i < layout.num_tensors()) return "a tensor takes more than 256 GiB of its bucket";
+      break;  // No tensor from here on has elements.
+    }
     const int64_t num_vectors =
         static_cast<int64_t>(table.begin[table.num_tensors]) * G::kVectorsPerUnit;
     const int64_t blocks = (num_vectors + kVectorsPerBlock - 1) / kVectorsPerBlock;
-    launch(table, base, static_cast<unsigned>(blocks));
-    const cudaError_t error = cudaGetLastError();
+    const cudaError_t error = launch(table, base, static_cast<unsigned>(blocks));
     if (error != cudaSuccess) return cudaGetErrorString(error);
   }
   return nullptr;
@@ -183,8 +196,9 @@ const char* PackOnGpu(const std::vector<const Element*>& tensors, const BucketLa
   return LaunchAll<Element, Wire>(
       tensors, layout,
       [&](const TensorTable<const Element*>& table, int64_t base, unsigned blocks) {
-        PackKernel<Element, Wire>
-            <<<blocks, kThreads, 0, stream>>>(table, wide_factor, bucket + base);
+        const cudaLaunchConfig_t grid = Grid(blocks, stream);
+        return cudaLaunchKernelEx(&grid, PackKernel<Element, Wire>, table, wide_factor,
+                                  bucket + base);
       });
 }
 
@@ -193,7 +207,8 @@ const char* UnpackOnGpu(const Wire* bucket, const BucketLayout& layout,
                         const std::vector<Element*>& tensors, CUstream_st* stream) {
   return LaunchAll<Element, Wire>(
       tensors, layout, [&](const TensorTable<Element*>& table, int64_t base, unsigned blocks) {
-        UnpackKernel<Element, Wire><<<blocks, kThreads, 0, stream>>>(table, bucket + base);
+        const cudaLaunchConfig_t grid = Grid(blocks, stream);
+        return cudaLaunchKernelEx(&grid, UnpackKernel<Element, Wire>, table, bucket + base);
       });
 }
 

@@ -50,7 +50,7 @@ void StepClock::Back(std::shared_ptr<const TimeMark> mark, double num_samples) {
   // Where a call runs several steps, nobody says when it asks for the next one's data.
   const auto* host = dynamic_cast<const HostMark*>(mark.get());
   const HostMark now = host == nullptr ? HostMark() : *host;
-  if (ready_ != nullptr) {
+  if (ready_ != nullptr && mark != nullptr) {  // A device may have had no event left.
     pending_.push_back({last_back_, std::move(ready_), mark, num_samples, data_seconds_,
                         excluded_seconds_, std::move(buckets_), now});
   }

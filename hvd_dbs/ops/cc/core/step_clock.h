@@ -62,6 +62,7 @@ class StepClock {
   // moments of the host.
   void Ask(HostMark mark);
   void Fed(HostMark mark);
+  // Null marks: nobody knows when; the steps that they begin or end are not known either.
   void Ready(std::shared_ptr<const TimeMark> mark);
   void Back(std::shared_ptr<const TimeMark> mark, double num_samples);
   // A bucket of the step is ready to be sent, on the device of the gradients, and its sum is back,

@@ -1,0 +1,1 @@
+"""`scripts/gpu_check.sh --tensorflow`: training on a GPU, tried part by part."""

@@ -1,0 +1,158 @@
+"""Runs the parts as jobs and writes the report; on the machine that is to be checked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scripts.gpu_check.machine import Machine, look
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_SECONDS = 900.0
+"""Of a job; the longest, on a slow GPU, has taken a third of it where its model runs on CPUs."""
+_NO_GPU = 3
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is checked in a job.
+
+    Attributes:
+        name: As in `scripts.gpu_check.job.PARTS`.
+        gpus_of_their_own: Whether each of its two ranks needs one, and NCCL; else they share one.
+    """
+
+    name: str
+    gpus_of_their_own: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its name in the report."""
+        return f"{self.name} on two GPUs" if self.gpus_of_their_own else self.name
+
+
+PARTS = (
+    Part("operations"),
+    Part("bandwidth"),
+    Part("allreduce"),
+    Part("clock"),
+    Part("sharing"),
+    Part("verify"),
+    Part("allreduce", gpus_of_their_own=True),
+    Part("verify", gpus_of_their_own=True),
+)
+
+
+def main() -> int:
+    """The exit code: 0, 1 if a part failed, 3 if there is no GPU."""
+    parser = argparse.ArgumentParser(prog="scripts/gpu_check.sh --tensorflow", description=__doc__)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="everything, small, on the CPU instead of a GPU"
+    )
+    parser.add_argument("--report", type=Path, default=Path("gpu_report.json"))
+    parser.add_argument(
+        "--parts", nargs="+", choices={part.name for part in PARTS}, help="default: all"
+    )
+    options = parser.parse_args()
+    machine = look(hide_gpus=options.dry_run)
+    if not machine.gpus and not options.dry_run:
+        print("gpu_check.sh: TensorFlow sees no GPU here.", file=sys.stderr)
+        print("gpu_check.sh: --tensorflow --dry-run runs everything on the CPU.", file=sys.stderr)
+        return _NO_GPU
+    chosen = [part for part in PARTS if not options.parts or part.name in options.parts]
+    report = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "dry_run": options.dry_run,
+        "gpus": machine.gpus,
+        "versions": machine.versions,
+        "parts": run(chosen, machine, dry_run=options.dry_run),
+    }
+    options.report.write_text(json.dumps(report, indent=2) + "\n")
+    print(f"== {options.report}", flush=True)
+    return int(any(part["status"] == "failed" for part in report["parts"].values()))
+
+
+def run(parts: Sequence[Part], machine: Machine, *, dry_run: bool) -> dict[str, dict[str, Any]]:
+    """What each part came to, by title.
+
+    On a GPU each part has a job of its own: after an error a GPU fails all calls of a process. A
+    dry run has one job, which starts faster, and runs each part once: the CPU is all that there is.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    if dry_run:
+        names = list(dict.fromkeys(part.name for part in parts))
+        found = _job(names, {"CUDA_VISIBLE_DEVICES": ""}, dry_run=True)
+    else:
+        for part in parts:
+            reason = why_not(part, machine)
+            if reason:
+                found[part.title] = {"status": "skipped", "reason": reason}
+            else:
+                environment = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
+                found[part.title] = _job([part.name], environment, dry_run=False)[part.name]
+    for name, part_found in found.items():
+        print(
+            f"{part_found['status']:8}{name}  {part_found.get('reason', '')}".rstrip(), flush=True
+        )
+    return found
+
+
+def why_not(part: Part, machine: Machine) -> str:
+    """Why a part cannot run on a machine; empty: it can."""
+    if part.gpus_of_their_own:
+        if len(machine.gpus) < 2:
+            return "there is one GPU"
+        return "" if machine.has_nccl else "Horovod is built without NCCL"
+    shares = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE", "0") != "0"
+    if machine.has_nccl and not shares:
+        return "ranks of NCCL share no GPU; HVD_DBS_NCCL=0 scripts/setup.sh --gpu sets up without"
+    return ""
+
+
+def _first() -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+
+
+def _job(
+    names: Sequence[str], environment: Mapping[str, str], *, dry_run: bool
+) -> dict[str, dict[str, Any]]:
+    """Runs parts on two ranks; of those that it did not get to the end of, why."""
+    with tempfile.TemporaryDirectory(prefix="gpu_check") as folder:
+        results = Path(folder, "results.jsonl")
+        words = ["mpirun", "-np", "2", "--bind-to", "none", sys.executable, "-m"]
+        words += ["scripts.gpu_check.job", str(results), *names, *["--small"] * dry_run]
+        start = time.monotonic()
+        exit_code = _run(words, {**os.environ, **environment})
+        lines = results.read_text().splitlines() if results.exists() else []
+        found = {line.pop("part"): line for line in map(json.loads, lines)}
+        why = f"the job ended with {exit_code} after {time.monotonic() - start:.0f} s"
+        return {name: found.get(name, {"status": "failed", "reason": why}) for name in names}
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    process = subprocess.Popen(
+        words, cwd=_REPOSITORY, env=dict(environment), start_new_session=True
+    )
+    try:
+        return process.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        return -int(signal.SIGKILL)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

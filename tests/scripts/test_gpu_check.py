@@ -1,0 +1,108 @@
+"""`scripts/gpu_check.sh`: without a GPU it refuses, and a dry run does all of it on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.gpu_check import __main__ as program
+from scripts.gpu_check.machine import Machine
+from tests.ahead import FOLDER, Jobs
+from tests.jobs import REPOSITORY
+
+SCRIPT = str(REPOSITORY / "scripts" / "gpu_check.sh")
+DRY_RUN = [SCRIPT, "--tensorflow", "--dry-run", "--report", f"{FOLDER}/report.json"]
+JOBS = Jobs({"dry run": DRY_RUN}, timeout=600)
+PARTS = {part.title: part for part in program.PARTS}
+
+
+@JOBS.needed("dry run")
+def test_a_dry_run_does_all_parts_on_the_cpu():
+    output = JOBS["dry run"].output
+    assert JOBS["dry run"].exit_code == 0, output[-6000:]
+    report = json.loads((JOBS.folder("dry run") / "report.json").read_text())
+    assert report["dry_run"] and report["gpus"] == []
+    assert report["versions"]["TensorFlow"] and report["versions"]["native library"]
+    parts = report["parts"]
+    names = {part.name for part in PARTS.values()}
+    assert {name: part["status"] for name, part in parts.items()} == dict.fromkeys(names, "passed")
+    assert "weights are the same on all ranks, bit for bit" in output
+    assert parts["bandwidth"]["ResNet-50, float32"]["pack over copy"] > 0
+    assert parts["allreduce"]["weighted_allreduce, 24 MiB buckets"]["over the first"] > 0
+    assert len(parts["clock"]["the step, its buckets and the change signal"]) == 3
+    for strategy in ("even", "adaptive"):
+        assert sum(parts["sharing"][f"{strategy}, local batch sizes"]) == 32
+
+
+@pytest.mark.parametrize("words", [[], ["--tests-only"], ["--tensorflow"]])
+def test_without_a_gpu_it_says_so_and_what_can_be_done(tmp_path, words):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    (tmp_path / "nvcc").write_text("#!/bin/sh\n")
+    for program_file in tmp_path.iterdir():
+        program_file.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run(
+        [SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 3
+    assert "there is no NVIDIA GPU here" in ended.stderr
+    assert ("--tensorflow --dry-run" if "--tensorflow" in words else "--build-only") in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("part", "gpus", "has_nccl", "may_share", "reason"),
+    [
+        ("verify", 1, False, "0", ""),
+        ("verify", 1, True, "0", "ranks of NCCL share no GPU"),
+        ("verify", 1, True, "1", ""),
+        ("verify on two GPUs", 1, True, "0", "there is one GPU"),
+        ("verify on two GPUs", 2, False, "0", "Horovod is built without NCCL"),
+        ("verify on two GPUs", 2, True, "0", ""),
+    ],
+)
+def test_parts_that_a_machine_cannot_run_are_skipped_with_the_reason(
+    monkeypatch, part, gpus, has_nccl, may_share, reason
+):
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", may_share)
+    found = program.why_not(PARTS[part], Machine(["GPU"] * gpus, {}, has_nccl))
+    assert found.startswith(reason) and bool(found) == bool(reason)
+
+
+def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatch, tmp_path):
+    started = []
+
+    def run(words, environment):
+        name = words[-1]
+        started.append((name, environment.get("CUDA_VISIBLE_DEVICES")))
+        if name == "clock":
+            return 134
+        Path(words[words.index("scripts.gpu_check.job") + 1]).write_text(
+            json.dumps({"part": name, "status": "passed"}) + "\n"
+        )
+        return 0
+
+    report = tmp_path / "report.json"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(program, "_run", run)
+    monkeypatch.setattr(program, "look", lambda hide_gpus: Machine(["A", "B"], {}, False))
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--report", str(report)])
+    assert program.main() == 1
+    parts = json.loads(report.read_text())["parts"]
+    assert parts.pop("clock")["reason"].startswith("the job ended with 134")
+    assert {part["status"] for part in parts.values()} == {"passed", "skipped"}
+    shared = [name for name, part in PARTS.items() if not part.gpus_of_their_own]
+    assert started == [(name, "0") for name in shared]  # All on the first GPU.
+    monkeypatch.setattr(program, "look", lambda hide_gpus: Machine([], {}, False))
+    assert program.main() == 3
+
+
+def test_help_says_what_there_is():
+    ended = subprocess.run(
+        [SCRIPT, "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0 and "--tensorflow" in ended.stdout and "#" not in ended.stdout
