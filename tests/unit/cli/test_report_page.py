@@ -50,7 +50,8 @@ def test_the_page_needs_nothing_else(page):
 @in_browser
 def test_the_page_is_drawn_without_an_error(page, tmp_path):
     hover = """<script>
-    document.querySelector(".change").dispatchEvent(new PointerEvent("pointermove"));
+    const moved = new PointerEvent("pointermove", { bubbles: true });
+    document.querySelector(".change").dispatchEvent(moved);
     document.body.dataset.hover = document.getElementById("tip").textContent;
     const heat = document.querySelector("#heat svg"), box = heat.getBoundingClientRect();
     heat.dispatchEvent(new PointerEvent("pointermove", {
@@ -129,6 +130,8 @@ def test_the_trace_has_a_slice_for_each_round_of_each_rank(job):
         assert following["ts"] == pytest.approx(one["ts"] + one["dur"])
     inner = [one for one in slices if one["pid"] == rank[0]["pid"] and one["tid"] == 3]
     inner = [one for one in inner if one["name"] != "64 samples"]
+    for one, following in itertools.pairwise(inner):
+        assert following["ts"] == pytest.approx(one["ts"] + one["dur"])
     assert sum(one["dur"] for one in inner) == pytest.approx(seconds)
     work = sum(one["dur"] for one in inner if one["name"] == "works")
     assert work > 0.95 * seconds  # The slowest rank waits for nobody.
