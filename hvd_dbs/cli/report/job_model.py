@@ -23,6 +23,9 @@ from hvd_dbs.simulator.replay import Replay, replay_of
 FIXED_SPLIT = ("even", "static", "observe")
 """Strategies that keep their split, whatever the ranks do."""
 
+MOST_ROUNDS = 2000
+"""Newest rounds that a verdict looks at, at most: more of them take seconds, and tell no more."""
+
 _CALM = 20
 """Percentile of a rank's paces that is its pace while nothing disturbs it."""
 
@@ -91,7 +94,9 @@ class JobModel:
         numbers = [
             number
             for number, entry in enumerate(part.rounds)
-            if entry.step_seconds > 0 and np.isfinite(entry.busy_seconds).any()
+            if (number >= len(part.rounds) - MOST_ROUNDS or not newest)
+            and entry.step_seconds > 0
+            and np.isfinite(entry.busy_seconds).any()
         ]
         known = [part.rounds[number] for number in numbers]
         if not known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hvd_dbs.balancing import Plan
+from hvd_dbs.cli.report.job_model import MOST_ROUNDS
 from hvd_dbs.cli.report.rank_figures import FEW_ROUNDS, RankFigures, alike
 from hvd_dbs.cli.report.verdict import Verdict
 from hvd_dbs.cli.tables import table
@@ -55,7 +56,8 @@ def title_of(part: JournalPart) -> str:
 def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: bool) -> str:
     hosts = part.job.hosts
     slowest_first = np.argsort(last.samples_per_second, kind="stable")
-    scores = scores_of(len(hosts), [(one.batch_sizes, one.busy_seconds) for one in part.rounds])
+    newest = part.rounds[-MOST_ROUNDS:]
+    scores = scores_of(len(hosts), [(one.batch_sizes, one.busy_seconds) for one in newest])
     others, best = scores.against_others, scores.against_own_best
     shown = sorted(slowest_first[: None if with_all else _MOST_RANKS].tolist())
     rows = [

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
+from hvd_dbs.cli.progress import progress_bar
 from hvd_dbs.cli.report.job_model import JobModel
 from hvd_dbs.cli.simulate.replay import mean_seconds
 from hvd_dbs.cli.wording import counted
@@ -129,15 +130,16 @@ def with_strategies(model: JobModel, names: Sequence[str]) -> Iterator[Answer]:
     """With each of these strategies, by replays of the newest steps of the job."""
     steps = min(model.replay.scenario.steps, _MOST_STEPS)
     first = model.replay.scenario.steps - steps
-    for name in names:
-        found = []
-        for seed in range(_SEEDS):
-            conditions = Conditions.of(_newest(model, first, seed))
-            run = simulate(conditions, preset(name, conditions))
-            found.append(mean_seconds(run, steps // 2))
-        yield Answer(
-            f'strategy="{name}"', float(np.mean(found)), min(found), max(found), model.size
-        )
+    with progress_bar("replays", len(names) * _SEEDS * steps) as progress:
+        for name in names:
+            found = []
+            for seed in range(_SEEDS):
+                conditions = Conditions.of(_newest(model, first, seed))
+                run = simulate(conditions, preset(name, conditions), progress)
+                found.append(mean_seconds(run, steps // 2))
+            yield Answer(
+                f'strategy="{name}"', float(np.mean(found)), min(found), max(found), model.size
+            )
 
 
 def answers(model: JobModel) -> list[Answer]:
