@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Makes the picture of docs/report.md: trains on four unequal ranks, writes the page of the job's journal, and has
-# Debian's chromium draw it. Takes some minutes; everything else should stand still meanwhile.
-#   scripts/page_picture.sh                     docs/report.png
-#   scripts/page_picture.sh PICTURE JOURNAL     of a job that has a journal already
+# Makes the picture of docs/report.md: the page of a job's journal, as Debian's chromium draws it.
+#   scripts/page_picture.sh                     docs/report.png, of a simulated job (benchmarks/simulated_journal.py)
+#   scripts/page_picture.sh PICTURE JOURNAL     of any job
 set -euo pipefail
 case ${1:-} in
   -h | --help)
-    sed -n '2,5s/^# *//p' "${BASH_SOURCE[0]}"
+    sed -n '2,4s/^# *//p' "${BASH_SOURCE[0]}"
     exit
     ;;
 esac
@@ -22,10 +21,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 if [[ ! $journal ]]; then
   journal=$folder/run.jsonl
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 CUDA_VISIBLE_DEVICES=
-  scripts/heterogeneous.sh --speeds 1,1,0.5,0.25 --from 1 -- \
-    mpirun -np 4 --bind-to none --oversubscribe python examples/keras_digits.py --epochs 12 --journal "$journal" >&2
+  python -m benchmarks.simulated_journal "$journal"
 fi
 hvd-dbs report "$journal" --page "$folder/run.html"
-chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1080,1560 --virtual-time-budget=3000 \
+chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1080,1500 --virtual-time-budget=3000 \
   --user-data-dir="$folder/profile" --screenshot="$picture" "file://$folder/run.html" 2>/dev/null

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hvd_dbs.balancing.measurement import typical_seconds
+from benchmarks.simulated_journal import simulated_job
 from hvd_dbs.job.journal import Journal, JournalPart
-from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
-from hvd_dbs.simulator import Conditions, Scenario
-from hvd_dbs.simulator.cluster import Cluster
+from hvd_dbs.simulator import Scenario
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.rank_groups import AffineRanks
 from hvd_dbs.simulator.scenario import Noise
@@ -51,7 +48,7 @@ def written(path: Path, *entries: Any) -> Path:
     return path
 
 
-def simulated(kind: str, rounds: int = 20, strategy: str = "even") -> JournalPart:
+def simulated(kind: str, rounds: int = 20) -> JournalPart:
     """The journal of an evenly split job with what is wrong in it, of 20 steps a round."""
     given = dict(KINDS[kind])
     speeds = np.array(given.pop("speeds", (1.0,) * len(HOSTS)), dtype=float)
@@ -65,39 +62,4 @@ def simulated(kind: str, rounds: int = 20, strategy: str = "even") -> JournalPar
         noise=Noise(jitter=0.03),
         **given,
     )
-    cluster, plan = Cluster(Conditions.of(scenario)), np.full(len(HOSTS), 64)
-    job = JobEntry(HOSTS, strategy, scenario.global_batch_size, time=1000.0)
-    entries, clock = [], job.time
-    for number in range(rounds):
-        piece = cluster.play(plan, (number + 1) * STEPS)
-        seen = cluster.measure([piece], unmeasured=STEPS)
-        rule = piece.rule
-        first = seen.first_bucket_seconds
-        steps = rule.seconds(
-            piece.busy + waits, (piece.busy if piece.first is None else piece.first) + waits
-        )
-        clock += float(steps.sum())
-        entry = RoundEntry(
-            epoch=number,
-            step=STEPS,
-            batch_sizes=tuple(plan.tolist()),
-            busy_seconds=tuple((seen.busy_seconds + waits).tolist()),
-            cpu_load=tuple(seen.cpu_load.tolist()),
-            step_seconds=typical_seconds(steps),
-            plan_before=tuple(plan.tolist()),
-            plan=tuple(plan.tolist()),
-            reason="kept: the split is fixed",
-            predicted_seconds=(np.nan, np.nan),
-            num_steps=STEPS,
-            input_seconds=tuple((waits + 0.0005).tolist()),
-            time=clock,
-        )
-        if np.isfinite(first).all():
-            entry = replace(
-                entry,
-                first_bucket_seconds=tuple(first.tolist()),
-                overlap_seconds=rule.overlap_seconds,
-                last_bucket_seconds=rule.last_seconds,
-            )
-        entries.append(entry)
-    return JournalPart(job, tuple(entries))
+    return simulated_job(scenario, HOSTS, "even", waits + 0.0005)

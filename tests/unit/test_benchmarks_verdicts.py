@@ -26,7 +26,7 @@ def test_gains_that_were_foreseen_and_measured_stand_in_the_table(tmp_path):
     assert balanced == (pytest.approx(2.15, rel=0.05), pytest.approx(2.0))
     assert repaired == (pytest.approx(2.41, rel=0.02), pytest.approx(2.0))
     rows = list(result.rows)
-    assert rows[1].startswith("| slow | right | repair | 2.4") and rows[1].endswith("| +21 % |")
+    assert rows[1].startswith("| slow | right | repair | 2.4") and rows[1].endswith("| +20 % |")
 
 
 def test_a_wrong_verdict_is_marked(tmp_path):

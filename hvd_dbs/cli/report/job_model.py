@@ -9,10 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing import Bounds, Plan
-from hvd_dbs.balancing.curves import AffineCurves
-from hvd_dbs.balancing.plan import Problem
-from hvd_dbs.balancing.solvers.equal_finish import equal_finish
 from hvd_dbs.cli.simulate.replay import job_rounds
 from hvd_dbs.job.journal import JournalPart
 from hvd_dbs.job.journal_entries import RoundEntry
@@ -28,9 +24,6 @@ MOST_ROUNDS = 2000
 
 _CALM = 20
 """Percentile of a rank's paces that is its pace while nothing disturbs it."""
-
-_VISITED = 1.25
-"""A rank whose batch sizes differ by this factor shows how its time grows with its batch."""
 
 _MOST_INPUT = 0.99
 """Part of a rank's time in which it waits for data, at most: some work there always is."""
@@ -179,7 +172,7 @@ class JobModel:
 
         Of two ranks in the middle the faster one counts. Shape `[rounds, size]`.
         """
-        calm = self.calm_paces * _mean(self.work / self.seconds, self.num_steps)
+        calm = self.calm_paces * mean_of(self.work / self.seconds, self.num_steps)
         stride = -(-self.size // _MOST_REFERENCES)
         reference = np.stack(
             [calm[rank] * self.curves[rank].at(self.batch_sizes) for rank in range(self.size)][
@@ -192,61 +185,6 @@ class JobModel:
             for rank in range(self.size)
         ]
         return np.asarray(np.stack(own, axis=1) / middle)
-
-    @property
-    def spread_is_known(self) -> bool:
-        """Whether every rank has had batch sizes that show how its time grows with them."""
-        return all(curve.visited[-1] >= _VISITED * curve.visited[0] for curve in self.curves)
-
-    def lines(self, elasticity: float | None, scale: NDArray[np.float64]) -> AffineCurves:
-        """Each rank's time by its batch size, at its mean pace.
-
-        Args:
-            elasticity: Of ranks that had one batch size only; None: what is assumed of them.
-            scale: By what to multiply the ranks' times, shape `[rounds, size]`.
-        """
-        pace = _mean(self.paces * scale, self.num_steps)
-        rows = []
-        for curve, factor in zip(self.curves, pace, strict=True):
-            one_size = curve.visited[-1] < _VISITED * curve.visited[0]
-            part = elasticity if elasticity is not None and one_size else curve.elasticity
-            level = factor * curve.seconds
-            if one_size:  # What was measured there, without doubt.
-                level *= float(np.mean(curve.factors))
-            rows.append((level * (1 - part), level * part / curve.samples))
-        fixed, per_sample = np.array(rows).T
-        return AffineCurves(fixed, per_sample)
-
-    def best_plan(self, lines: AffineCurves, ranks: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The split with the shortest step among some ranks, shape `[len(ranks)]`."""
-        bounds = Bounds.of(len(ranks), minimum=1)
-        even = Plan.proportional(self.global_batch_size, [1.0] * len(ranks), bounds)
-        return equal_finish(
-            Problem(self.global_batch_size, bounds, even), lines.take(ranks)
-        ).samples
-
-    def seconds_with(
-        self,
-        plan: NDArray[np.float64],
-        lines: AffineCurves,
-        scale: NDArray[np.float64],
-        ranks: NDArray[np.intp],
-    ) -> NDArray[np.float64]:
-        """Busy seconds of some ranks with a plan, at the paces of each round, `[rounds, ranks]`."""
-        paces = (self.paces * scale)[:, ranks]
-        return np.asarray(lines.take(ranks).seconds(plan) * paces / _mean(paces, self.num_steps))
-
-    def best_steps(self, rounds: NDArray[np.intp]) -> NDArray[np.float64]:
-        """The shortest step that the ranks' paces of these rounds allow, shape `[len(rounds)]`."""
-        everybody, ones = np.arange(self.size), np.ones_like(self.seconds)
-        lines = self.lines(None, ones)
-        mean = _mean(self.paces, self.num_steps)
-        rows = self.seconds.copy()
-        for number in rounds:
-            pace = self.paces[number] / mean
-            paced = AffineCurves(lines.fixed * pace, lines.per_sample * pace)
-            rows[number] = paced.seconds(self.best_plan(paced, everybody))
-        return np.asarray(np.minimum(self.steps(rows), self.step_seconds)[rounds])
 
     def steps(
         self, seconds: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
@@ -295,7 +233,8 @@ def _first_of_newest(lengths: NDArray[np.int64]) -> int:
     return int(np.flatnonzero(2 * left >= left[0])[-1])
 
 
-def _mean(
+def mean_of(
     rows: NDArray[np.float64], weights: Sequence[float] | NDArray[np.float64]
 ) -> NDArray[np.float64]:
+    """The mean over the first axis, rounds that count for so many steps."""
     return np.asarray(np.average(rows, axis=0, weights=weights))

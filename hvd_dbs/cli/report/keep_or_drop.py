@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.cli.report.best_split import lines_of
 from hvd_dbs.cli.report.job_model import JobModel
 from hvd_dbs.cli.report.what_if import Answer, if_split_best, slowest_first
 from hvd_dbs.job.step_parts import percent
@@ -70,7 +71,7 @@ def keep_or_drop(model: JobModel) -> Advice | None:
             break
         number, without, best = number + 1, more, more.step_seconds
     chosen = slowest[:number]
-    lines = model.lines(None, model.calm)
+    lines = lines_of(model, None, model.calm)
     least = float(lines.seconds(np.ones(model.size))[chosen].min())
     return Advice(tuple(sorted(chosen.tolist())), least, everybody, without)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Plan
+from hvd_dbs.cli.report.best_split import best_steps
 from hvd_dbs.cli.report.job_model import JobModel
 from hvd_dbs.cli.report.rank_figures import median_of_known, start_time
 from hvd_dbs.cli.report.text import title_of
@@ -101,8 +102,7 @@ def _modelled(
         return busy / median_of_known(busy.T)[:, np.newaxis], best
     slowness = np.full(busy.shape, np.nan)
     slowness[model.numbers] = model.slowness * model.paces / model.calm_paces
-    drawn = np.arange(0, len(model.numbers), -(-len(model.numbers) // (2 * _MOST_COLUMNS)))
-    best[model.numbers[drawn]] = model.best_steps(drawn)
+    best[model.numbers] = best_steps(model)
     return np.where(np.isfinite(busy), slowness, np.nan), best
 
 

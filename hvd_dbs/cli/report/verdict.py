@@ -167,7 +167,8 @@ class Verdict:
         main = self.causes.main
         gain = self._gain(self.repaired)
         if main.kind == "ranks":
-            return f"{self._split} Were {self._pronoun} as fast as the median rank: {gain}."
+            equal = f"If {self._pronoun} as fast as the median rank, a step would take {gain}."
+            return f"{self._split} {equal}"
         if main.kind == "slow periods":
             return f"Find what else runs on {self._place}: without it a step would take {gain}."
         if main.kind == "input":
@@ -176,10 +177,9 @@ class Verdict:
                 f"docs/data.md): without waiting for data a step would take {gain}."
             )
         if main.kind == "communication":
-            least = f"{1000 * self.repaired.step_seconds:.1f} ms"
             return (
                 f"Balancing cannot help; a faster network, a larger global batch or compressed "
-                f"gradients can: without communication a step would take {least}."
+                f"gradients can: without communication a step would take {gain}."
             )
         if main.kind == "unsteady":
             return (
@@ -239,7 +239,7 @@ class Verdict:
     @property
     def _pronoun(self) -> str:
         one = self.causes.main.host or len(self.causes.main.ranks) == 1
-        return "it" if one else "they"
+        return "it were" if one else "they were"
 
     @property
     def _place(self) -> str:

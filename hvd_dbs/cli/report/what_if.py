@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.cli.progress import progress_bar
+from hvd_dbs.cli.report.best_split import best_seconds, lines_of, seconds_with, spread_is_known
 from hvd_dbs.cli.report.job_model import JobModel
 from hvd_dbs.cli.simulate.replay import mean_seconds
 from hvd_dbs.cli.wording import counted
@@ -120,7 +121,7 @@ def if_left_out(model: JobModel, left_out: NDArray[np.intp], question: str) -> A
     def steps(elasticity: float | None) -> NDArray[np.float64]:
         plan = np.full(len(others), model.global_batch_size / len(others))
         ones = np.ones_like(model.seconds)
-        seconds = model.seconds_with(plan, model.lines(elasticity, ones), ones, others)
+        seconds = seconds_with(model, plan, lines_of(model, elasticity, ones), ones, others)
         return model.steps(seconds, others)
 
     return replace(_answer(model, question, steps, _spread(model)), num_ranks=len(others))
@@ -203,15 +204,13 @@ def _balanced(
     model: JobModel, question: str, scale: NDArray[np.float64], ranks: NDArray[np.intp]
 ) -> Answer:
     def steps(elasticity: float | None) -> NDArray[np.float64]:
-        lines = model.lines(elasticity, scale)
-        plan = model.best_plan(lines, ranks)
-        return model.steps(model.seconds_with(plan, lines, scale, ranks), ranks)
+        return model.steps(best_seconds(model, elasticity, scale, ranks), ranks)
 
     return replace(_answer(model, question, steps, _spread(model)), num_ranks=len(ranks))
 
 
 def _spread(model: JobModel) -> tuple[float | None, ...]:
-    return (None,) if model.spread_is_known else _ELASTICITIES
+    return (None,) if spread_is_known(model) else _ELASTICITIES
 
 
 def _answer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +29,22 @@ CAUSES = {
     "link": ("communication", tuple(range(6)), "The network holds the job back: communication"),
     "nothing": ("none", (), "Nothing holds the job back: ranks wait for slower ones 1 % of a"),
 }
+
+
+ADVICE = {
+    "slow rank": 'Balance the batch: with strategy="adaptive" a step would take ',
+    "slow host": 'Balance the batch: with strategy="adaptive" a step would take ',
+    "neighbour": "Find what else runs on host a: without it a step would take 44.",
+    "input": "Make the input pipeline faster (prefetch, ",
+    "link": "Balancing cannot help; a faster network, a larger global batch or comp",
+    "nothing": "There is nothing to do: the best split would be 1.00 times as fast.",
+    "hopeless rank": "Drop rank 3: even with one sample its step takes 1",
+}
+
+
+@pytest.mark.parametrize("kind", ADVICE)
+def test_the_advice_fits_the_cause(kind):
+    assert Verdict.of(simulated(kind)).advice.startswith(ADVICE[kind])
 
 
 @pytest.mark.parametrize("kind", CAUSES)
@@ -138,7 +153,6 @@ def test_a_hopeless_rank_is_dropped_and_a_weak_one_is_kept():
     assert advice.drops and advice.ranks == (3,)
     assert advice.text.startswith("Drop rank 3: even with one sample its step takes 1")
     assert "device-seconds instead of" in advice.text
-    assert "Drop rank 3" in Verdict.of(simulated("hopeless rank")).advice
     for kind in ("weak rank", "slow host", "neighbour", "nothing"):
         kept = keep_or_drop(model(kind))
         assert not kept.drops and kept.text.startswith("Keep all ranks: without rank ")
@@ -186,11 +200,12 @@ def test_two_runs_beside_each_other(tmp_path):
         paths.append(written(tmp_path / name, job.job, *job.rounds))
     output = report("--compare", *paths).output
     assert output.startswith(
-        "after.jsonl processes 2.41 times as many samples a second as before.jsonl (2.4"
+        "after.jsonl processes 2.40 times as many samples a second as before.jsonl (2.39"
     )
     assert "before.jsonl: Rank 3 on b holds the job back" in output
     assert "after.jsonl: Nothing holds the job back" in output
-    assert re.search(r"\| rank 3 \| b +\| b +\| +60\d \| +1\d\d\d \|  2.5\d \|", output)
+    (row,) = [line for line in output.splitlines() if line.startswith("| rank 3 ")]
+    assert float(row.split("|")[-2]) == pytest.approx(2.5, rel=0.02)
     same = report("--compare", paths[0], paths[0]).output
     assert "1.00 times as many" in same and "That may be noise." in same
     assert report("--compare", paths[0]).exit_code == 2
