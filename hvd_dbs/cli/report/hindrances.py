@@ -30,13 +30,14 @@ def hindrances(model: JobModel, cause: Cause) -> str:
     throttled = _of(model, "throttled_share")
     if (share := _most(throttled[in_slow][:, ranks])) >= _MUCH:
         found.append(
-            f"Its container had used up its quota of processor time {percent(share)} of it"
+            f"Its container was out of processor time (its quota) {percent(share)} of the time"
         )
     load = _of(model, "cpu_load")
     there = _most(load[in_slow][:, ranks])
     calm = _most(load[~slow][:, ranks]) if cause.kind == "slow periods" else _usual(load, ranks)
     if there - calm >= _MORE_LOAD:
-        found.append(f"Others used {percent(there)} of its processors then, else {percent(calm)}")
+        when = "then, else" if cause.kind == "slow periods" else "and of other ranks'"
+        found.append(f"Others used {percent(there)} of its processors {when} {percent(calm)}")
     faults = _of(model, "page_faults")
     number, usual = _most(faults[in_slow][:, ranks]), _usual(faults, ranks)
     if number >= _MANY_FAULTS and number >= _MORE_FAULTS * usual:

@@ -74,7 +74,11 @@ def test_the_neighbours_load_and_a_quota_are_named():
     throttled = tuple(0.4 if rank == 3 else 0.0 for rank in range(len(HOSTS)))
     rounds = tuple(replace(entry, throttled_share=throttled) for entry in job.rounds)
     said = Verdict.of(JournalPart(job.job, rounds)).what
-    assert "had used up its quota of processor time 40 % of" in said
+    assert "Its container was out of processor time (its quota) 40 % of the time." in said
+    loads = tuple(0.5 if rank == 3 else 0.1 for rank in range(len(HOSTS)))
+    rounds = tuple(replace(entry, cpu_load=loads) for entry in job.rounds)
+    said = Verdict.of(JournalPart(job.job, rounds)).what
+    assert "Others used 50 % of its processors and of other ranks' 10 %." in said
 
 
 def test_a_cause_of_which_rounds_disagree_is_not_sure():
