@@ -11,6 +11,7 @@
 #   ramp  loss and accuracy where the number of ranks changes, with and without the ramp
 #   papers    what papers published and what is measured here; alone it lists them
 #   replay    what --replay foresees from journals of live runs, and what they then reach
+#   verdicts  what hvd-dbs report says of six live runs, and whether its what-if figures come true
 #   memory    whether steps are faster where freed memory is kept
 #   ablation  what each mechanism of adaptive gains, in the simulator; hours for all of it
 # KIND --help shows its options at once. Kinds with --minutes N stop after so many, and print what they
@@ -19,9 +20,9 @@
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | costs | clocks | losses | pipeline | data | ramp | papers | replay | memory | ablation) ;;
+  op | train | round | costs | clocks | losses | pipeline | data | ramp | papers | replay | verdicts | memory | ablation) ;;
   *)
-    sed -n '2,17s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,18s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

@@ -62,6 +62,15 @@ CLUSTERS = {
     "equal_pair": Cluster((1, 1)),
     "dbs": Cluster((1 / 3, 1 / 3, 1 / 3, 1)),
     "neighbour_pair": Cluster((1, 1), neighbour_of=1),
+    "slow_rank": Cluster((1, 0.4)),
+    "slow_host": Cluster(
+        (0.5, 0.5, 0.25, 0.25), hosts=("--hosts", "a:2,b:2", "--slow", "a=0.5", "--slow", "b=0.25")
+    ),
+    "equal_hosts": Cluster(
+        (0.5, 0.5, 0.5, 0.5), hosts=("--hosts", "a:2,b:2", "--slow", "a=0.5", "--slow", "b=0.5")
+    ),
+    "slow_link": Cluster((1, 1), hosts=("--hosts", "a:1,b:1", "--link", "b=1gbit")),
+    "fast_link": Cluster((1, 1), hosts=("--hosts", "a:1,b:1")),
 }
 REPORTED = ("equal", "mixed", "pair", "three", "neighbour", "straggler")
 QUICK = ("equal_pair", "pair")

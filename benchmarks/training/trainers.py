@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,10 @@ class Trainer:
             callbacks=[*self._callbacks, *callbacks],
         )
         return self._timer.step_seconds
+
+    def map(self, stage: Callable[..., tuple[tf.Tensor, ...]]) -> None:
+        """Puts a stage at the end of its data pipeline."""
+        self._dataset = self._dataset.map(stage)
 
     @property
     def model(self) -> keras.Model:

@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "doctor": "hvd_dbs.cli.doctor",
         "verify": "hvd_dbs.cli.verify",
         "report": "hvd_dbs.cli.report.entry",
+        "watch": "hvd_dbs.cli.watch.entry",
         "simulate": "hvd_dbs.cli.simulate.entry",
         "check-hosts": "hvd_dbs.cli.check_hosts",
     }

@@ -14,6 +14,10 @@ from hvd_dbs.comm.links import Link
 
 _T = TypeVar("_T")
 
+VERSION = 2
+"""Of the format that is written. Fields and kinds of entries are only ever added; a reader leaves
+out those that it does not know."""
+
 
 @dataclass(frozen=True)
 class JobEntry:
@@ -23,12 +27,14 @@ class JobEntry:
         hosts: Where each rank runs, by rank.
         strategy: Name of the strategy.
         global_batch_size: Samples of all ranks in a step.
+        version: Of the format; 1 for journals that do not say it.
         time: When it was written, seconds since 1970.
     """
 
     hosts: tuple[str, ...]
     strategy: str
     global_batch_size: int
+    version: int = VERSION
     time: float = field(default_factory=time.time, compare=False)
 
     @classmethod
@@ -38,6 +44,7 @@ class JobEntry:
             hosts=_of_type(str, plain["hosts"]),
             strategy=_of_type(str, [plain["strategy"]])[0],
             global_batch_size=_counts([plain["global_batch_size"]])[0],
+            version=_counts([plain.get("version", 1)])[0],
             time=_of_type(float, [plain["time"]])[0],
         )
 
@@ -66,6 +73,11 @@ class RoundEntry:
         negotiation_seconds: What a sum takes whatever its size.
         num_steps: Steps of training since the round before was begun, until this one was; 0:
             unknown.
+        input_seconds: How long a step waited for its data, part of the rank's own work, by rank;
+            empty: unknown.
+        throttled_share: Part of the time in which a rank's container had used up its quota of
+            processor time, 0 to 1, by rank; empty: unknown.
+        page_faults: Of a rank's process in a step, by rank; empty: unknown.
         time: When it was written, seconds since 1970.
     """
 
@@ -85,6 +97,9 @@ class RoundEntry:
     last_bucket_seconds: float = math.nan
     negotiation_seconds: float = math.nan
     num_steps: int = 0
+    input_seconds: tuple[float, ...] = ()
+    throttled_share: tuple[float, ...] = ()
+    page_faults: tuple[float, ...] = ()
     time: float = field(default_factory=time.time, compare=False)
 
     @property
@@ -115,14 +130,23 @@ class RoundEntry:
             last_bucket_seconds=_not_negative(plain.get("last_bucket_seconds")),
             negotiation_seconds=_not_negative(plain.get("negotiation_seconds")),
             num_steps=_counts([plain.get("num_steps", 0)])[0],
+            input_seconds=_row(plain.get("input_seconds", ())),
+            throttled_share=_row(plain.get("throttled_share", ())),
+            page_faults=_row(plain.get("page_faults", ())),
             time=_of_type(float, [plain["time"]])[0],
         )
         rows = [entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before]
-        if entry.first_bucket_seconds:
-            rows.append(entry.first_bucket_seconds)
+        optional = [entry.first_bucket_seconds, entry.input_seconds]
+        optional += [entry.throttled_share, entry.page_faults]
+        rows += [row for row in optional if row]
         if any(len(row) != len(entry.plan) for row in rows):
             raise ValueError("a round with rows of different lengths.")
         return entry
+
+
+@dataclass(frozen=True)
+class OtherEntry:
+    """One of a kind that this version does not know."""
 
 
 ENTRIES: Mapping[str, type[JobEntry] | type[RoundEntry]] = MappingProxyType(
@@ -131,11 +155,12 @@ ENTRIES: Mapping[str, type[JobEntry] | type[RoundEntry]] = MappingProxyType(
 """What a line may be, by its "entry"."""
 
 
-def entry_of(line: str) -> JobEntry | RoundEntry | None:
+def entry_of(line: str) -> JobEntry | RoundEntry | OtherEntry | None:
     """What a line of a journal says; None where it cannot be read."""
     try:
         plain = json.loads(line)
-        return ENTRIES[plain["entry"]].of(plain)
+        kind = _of_type(str, [plain["entry"]])[0]
+        return ENTRIES[kind].of(plain) if kind in ENTRIES else OtherEntry()
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         return None
 
@@ -162,6 +187,11 @@ def _known(values: Iterable[float | None]) -> tuple[float, ...]:
 def _seconds(values: Iterable[float | None]) -> tuple[float, ...]:
     """Those that nothing can take count as unknown."""
     return tuple(value if 0 < value < math.inf else math.nan for value in _known(values))
+
+
+def _row(values: Iterable[float | None]) -> tuple[float, ...]:
+    """Numbers from 0 on, others count as unknown."""
+    return tuple(_not_negative(value) for value in values)
 
 
 def _not_negative(value: float | None) -> float:

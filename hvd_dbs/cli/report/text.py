@@ -2,105 +2,46 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import takewhile
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Plan
+from hvd_dbs.cli.report.job_model import MOST_ROUNDS
+from hvd_dbs.cli.report.rank_figures import FEW_ROUNDS, RankFigures, alike
+from hvd_dbs.cli.report.verdict import Verdict
 from hvd_dbs.cli.tables import table
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.comm.links import Link
-from hvd_dbs.job.bottleneck import Bottleneck
 from hvd_dbs.job.journal import JournalPart
-from hvd_dbs.job.journal_entries import RoundEntry
-from hvd_dbs.job.step_parts import StepParts, percent
+from hvd_dbs.job.scores import scores_of
+from hvd_dbs.job.step_parts import percent
 
-_FEW_ROUNDS = 5
-_LEAST_GAIN = 1.05
 _EQUALLY_FAST = 0.95
 _MOST_RANKS = 16
 _MOST_CHANGES = 10
 
 
-@dataclass(frozen=True)
-class RankFigures:
-    """What some rounds say of the ranks; NaN: unknown.
-
-    Attributes:
-        batch_sizes: Local batch sizes in all of them, shape `[size]`.
-        samples_per_second: Medians, shape `[size]`.
-        waits: Parts of a step in which a rank waits for slower ones, medians, shape `[size]`.
-        parts: Of a step, medians.
-        cpu_load: Use of its processors by others, medians, shape `[size]`.
-        step_seconds: Of a whole step, median.
-    """
-
-    batch_sizes: NDArray[np.int64]
-    samples_per_second: NDArray[np.float64]
-    waits: NDArray[np.float64]
-    parts: StepParts
-    cpu_load: NDArray[np.float64]
-    step_seconds: float
-
-    @property
-    def gain(self) -> float:
-        """How many times as fast all would be done with shares in proportion to their speeds."""
-        busy_seconds = self.batch_sizes / self.samples_per_second
-        return float(busy_seconds.max() * self.samples_per_second.sum() / self.batch_sizes.sum())
-
-    @property
-    def step_gain(self) -> float:
-        """The same for whole steps, whose communication takes as long as before."""
-        rest = self.parts.rest
-        return 1 / (rest + (1 - rest) / self.gain)
-
-    @classmethod
-    def of(cls, rounds: tuple[RoundEntry, ...]) -> RankFigures:
-        """Those of at least one round, all with the same batch sizes."""
-        batch_sizes = np.array([entry.batch_sizes for entry in rounds])
-        busy_seconds = np.array([entry.busy_seconds for entry in rounds])
-        step_seconds = np.array([entry.step_seconds for entry in rounds])
-        slowest = _of_known(np.nanmax, busy_seconds, axis=1)
-        waits = (slowest[:, np.newaxis] - busy_seconds) / step_seconds[:, np.newaxis]
-        return cls(
-            batch_sizes=batch_sizes[0],
-            samples_per_second=_median(batch_sizes / busy_seconds),
-            waits=_median(waits),
-            parts=StepParts(*_median(np.array([StepParts.of(one).as_row for one in rounds]))),
-            cpu_load=_median(np.array([entry.cpu_load for entry in rounds])),
-            step_seconds=float(_median(step_seconds)),
-        )
-
-
-def text_of(part: JournalPart, with_all: bool = False) -> str:
-    """Title, ranks, what balancing has come to, and changes of plan.
+def text_of(part: JournalPart, verdict: Verdict | str, with_all: bool = False) -> str:
+    """Title, verdict, ranks, what balancing has come to, and changes of plan.
 
     Args:
         part: At least one round.
+        verdict: On it, or why there is none.
         with_all: Whether to show all ranks and changes, however many there are.
     """
     known = tuple(entry for entry in part.rounds if np.isfinite(entry.step_seconds))
-    lines = [_title(part)]
+    lines = [title_of(part)]
     if known:
-        first = RankFigures.of(_alike(known[:_FEW_ROUNDS]))
-        last = RankFigures.of(_alike(known[: -_FEW_ROUNDS - 1 : -1]))
+        said = verdict.text if isinstance(verdict, Verdict) else f"No verdict: {verdict}"
+        lines += ["", said]
+        first = RankFigures.of(alike(known[:FEW_ROUNDS]))
+        last = RankFigures.of(alike(known[: -FEW_ROUNDS - 1 : -1]))
         lines += ["", _ranks(part, first, last, with_all), "", _outcome(part, first, last)]
     else:
         lines += ["", "No round has measured a step yet."]
     return "\n".join([*lines, *_changes(part, with_all)])
 
 
-def _alike(rounds: tuple[RoundEntry, ...]) -> tuple[RoundEntry, ...]:
-    """The first ones, as long as they have measured the same batch sizes."""
-    return tuple(takewhile(lambda one: one.batch_sizes == rounds[0].batch_sizes, rounds))
-
-
-def _title(part: JournalPart) -> str:
+def title_of(part: JournalPart) -> str:
+    """The job in one line."""
     job, rounds = part.job, part.rounds
     first, last = rounds[0].epoch, rounds[-1].epoch
     return (
@@ -115,6 +56,9 @@ def _title(part: JournalPart) -> str:
 def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: bool) -> str:
     hosts = part.job.hosts
     slowest_first = np.argsort(last.samples_per_second, kind="stable")
+    newest = part.rounds[-MOST_ROUNDS:]
+    scores = scores_of(len(hosts), [(one.batch_sizes, one.busy_seconds) for one in newest])
+    others, best = scores.against_others, scores.against_own_best
     shown = sorted(slowest_first[: None if with_all else _MOST_RANKS].tolist())
     rows = [
         (
@@ -126,6 +70,8 @@ def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: b
             percent(first.waits[rank]),
             percent(last.waits[rank]),
             percent(last.cpu_load[rank]),
+            _score(others[rank]),
+            _score(best[rank]),
         )
         for rank in shown
     ]
@@ -138,6 +84,8 @@ def _ranks(part: JournalPart, first: RankFigures, last: RankFigures, with_all: b
         "waits, first",
         "now",
         "others' load",
+        "of others",
+        "of its best",
     )
     lines = [table(header, rows, num_left=2)]
     if len(shown) < len(hosts):
@@ -163,28 +111,8 @@ def _outcome(part: JournalPart, first: RankFigures, last: RankFigures) -> str:
             f"{waits}; communication and the rest took {percent(first.parts.rest)}, now "
             f"{rest}{of_rest}.",
         ]
-    lines += [*_bottleneck(part, last), *_slowest(part, last)]
-    if last.step_gain > _LEAST_GAIN:
-        lines.append(
-            f"Split by these speeds, the work of a step would be done {last.gain:.2f} times as "
-            f"fast (bounds and fixed costs left aside). hvd-dbs simulate --replay shows what each "
-            f"strategy would make of it."
-        )
+    lines += _slowest(part, last)
     return "\n".join(lines)
-
-
-def _bottleneck(part: JournalPart, last: RankFigures) -> list[str]:
-    num_hosts = len(set(part.job.hosts))
-    found = Bottleneck.of(last.parts, num_hosts, _links(part))
-    if found is None or len(part.job.hosts) == 1:
-        return []
-    return [f"{found.conclusion[0].upper()}{found.conclusion[1:]}"]
-
-
-def _links(part: JournalPart) -> list[Link]:
-    """Each link as it was seen last."""
-    links = {(link.source, link.target): link for entry in part.rounds for link in entry.links}
-    return list(links.values())
 
 
 def _slowest(part: JournalPart, last: RankFigures) -> list[str]:
@@ -215,18 +143,9 @@ def _changes(part: JournalPart, with_all: bool) -> list[str]:
     return ["", f"Changes of plan{which}:", *shown]
 
 
-def _median(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the known numbers along the first axis; NaN where there are none."""
-    return _of_known(np.nanmedian, rows, axis=0)
-
-
-def _of_known(
-    function: Callable[..., Any], rows: NDArray[np.float64], axis: int
-) -> NDArray[np.float64]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # Where nothing is known it says NaN.
-        return np.asarray(function(rows, axis=axis))
-
-
 def _number(value: float) -> str:
     return f"{value:.0f}" if np.isfinite(value) else "-"
+
+
+def _score(value: float) -> str:
+    return f"{value:.2f}" if np.isfinite(value) else "-"

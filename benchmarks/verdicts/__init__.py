@@ -1,0 +1,1 @@
+"""Verdicts and what-if figures of live runs, beside what then happens."""

@@ -1,0 +1,1 @@
+"""`hvd-dbs watch`: a job's journal while it is being written."""
