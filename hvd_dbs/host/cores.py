@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -26,7 +27,15 @@ def cpu_quota(root: Path = Path("/")) -> float:
     Args:
         root: Where `proc` and `sys` are found. What cannot be read there limits nothing.
     """
-    quotas = [math.inf]
+    return min((_quota(group) for group in cpu_groups(root)), default=math.inf)
+
+
+def cpu_groups(root: Path = Path("/")) -> Iterator[Path]:
+    """Folders where this process's control groups for processors may be, and those around them.
+
+    Args:
+        root: Where `proc` and `sys` are found.
+    """
     for line in _lines(root / "proc/self/cgroup"):
         _, *rest = line.split(":", 2)
         controllers, path = rest if len(rest) == 2 else ("", "")
@@ -36,8 +45,7 @@ def cpu_quota(root: Path = Path("/")) -> float:
         for folder in (controllers, "cpu") if controllers else ("", "unified"):
             top, group = root / "sys/fs/cgroup" / folder, Path(path.lstrip("/"))
             # A container sees its own group as the top, whatever the path says.
-            quotas += [_quota(top / one) for one in (group, *group.parents)]
-    return min(quotas)
+            yield from (top / one for one in (group, *group.parents))
 
 
 def _lines(path: Path) -> list[str]:

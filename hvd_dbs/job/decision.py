@@ -16,11 +16,12 @@ from hvd_dbs.balancing import Controller, Decision, Measurement, Plan
 from hvd_dbs.balancing.steps_ahead import LEAST
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import ROW_SIZE as LINKS_SIZE
+from hvd_dbs.host.hindrance import Hindrance
 from hvd_dbs.job import communication
 from hvd_dbs.job.communication import Communication
 
 _LEAST_COST = 1e-5
-_HEARD_SIZE = 5
+_HEARD_SIZE = 8
 _OWN_SIZE = _HEARD_SIZE + 2
 _ROW_SIZE = _OWN_SIZE + LINKS_SIZE + communication.ROW_SIZE
 
@@ -36,6 +37,8 @@ class Report:
         step_seconds: What a whole step took, waiting for the others included.
         links: Its links to other hosts, as `LinkMeter.row` gives them.
         communication: What its buckets of gradients took, as `communication.row_of` gives it.
+        input_seconds: How long a step waited for its data.
+        hindrance: What hindered its process; page faults are those of a step.
     """
 
     measurement: Measurement
@@ -46,13 +49,16 @@ class Report:
     communication: NDArray[np.float64] = field(
         default_factory=lambda: np.full(communication.ROW_SIZE, np.nan)
     )
+    input_seconds: float = math.nan
+    hindrance: Hindrance = field(default_factory=Hindrance)
 
     @property
     def row(self) -> NDArray[np.float64]:
-        """What all strategies have in common, shape `[29]`."""
+        """What all strategies have in common, shape `[32]`."""
         seen = self.measurement
         columns = (seen.batch_sizes, seen.busy_seconds, seen.cpu_load, seen.first_bucket_seconds)
-        shown = *(column[0] for column in columns), self.step_seconds
+        causes = self.input_seconds, self.hindrance.throttled_share, self.hindrance.page_faults
+        shown = *(column[0] for column in columns), self.step_seconds, *causes
         own = *shown, self.cost_seconds, self.steps_ahead
         return np.array([*own, *self.links, *self.communication])
 
@@ -69,6 +75,10 @@ class Received:
         links: Of each rank to other hosts, as `LinkMeter.row` gives them, shape `[size, 6]`.
         first_bucket_seconds: Of each rank until its first bucket of gradients is ready, `[size]`.
         communication: What buckets take on their way.
+        input_seconds: How long a step of each rank waited for its data, shape `[size]`.
+        throttled_share: Part of the time in which each rank's container had used up its quota of
+            processor time, shape `[size]`.
+        page_faults: Of each rank's process in a step, shape `[size]`.
     """
 
     batch_sizes: NDArray[np.float64]
@@ -78,6 +88,9 @@ class Received:
     links: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, LINKS_SIZE)))
     first_bucket_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     communication: Communication = field(default_factory=Communication)
+    input_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    throttled_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    page_faults: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def overlap_seconds(self) -> float:
@@ -96,12 +109,15 @@ class Received:
 
     @classmethod
     def of(cls, rows: NDArray[np.float64], communication: Communication) -> Received:
-        """From the rows of all ranks, shape `[size, 29]`."""
-        batch_sizes, busy_seconds, cpu_load, first_seconds, step_seconds = rows[:, :_HEARD_SIZE].T
+        """From the rows of all ranks, shape `[size, 32]`."""
+        batch_sizes, busy_seconds, cpu_load, first_seconds, step_seconds, *causes = rows[
+            :, :_HEARD_SIZE
+        ].T
         # A rank that has changed reports other steps than the rest; its values belong together.
         busiest = np.argmax(np.where(np.isfinite(busy_seconds), busy_seconds, -np.inf))
         step, links = float(step_seconds[busiest]), rows[:, _OWN_SIZE : _OWN_SIZE + LINKS_SIZE]
-        return cls(batch_sizes, busy_seconds, cpu_load, step, links, first_seconds, communication)
+        known = (batch_sizes, busy_seconds, cpu_load, step, links, first_seconds, communication)
+        return cls(*known, *causes)
 
 
 @dataclass(frozen=True)

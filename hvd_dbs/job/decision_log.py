@@ -118,6 +118,9 @@ class DecisionLog:
                 last_bucket_seconds=received.last_bucket_seconds,
                 negotiation_seconds=received.negotiation_seconds,
                 num_steps=agreed.num_steps,
+                input_seconds=tuple(received.input_seconds.tolist()),
+                throttled_share=tuple(received.throttled_share.tolist()),
+                page_faults=tuple(received.page_faults.tolist()),
             )
         )
 

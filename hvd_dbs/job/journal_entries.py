@@ -66,6 +66,11 @@ class RoundEntry:
         negotiation_seconds: What a sum takes whatever its size.
         num_steps: Steps of training since the round before was begun, until this one was; 0:
             unknown.
+        input_seconds: How long a step waited for its data, part of the rank's own work, by rank;
+            empty: unknown.
+        throttled_share: Part of the time in which a rank's container had used up its quota of
+            processor time, 0 to 1, by rank; empty: unknown.
+        page_faults: Of a rank's process in a step, by rank; empty: unknown.
         time: When it was written, seconds since 1970.
     """
 
@@ -85,6 +90,9 @@ class RoundEntry:
     last_bucket_seconds: float = math.nan
     negotiation_seconds: float = math.nan
     num_steps: int = 0
+    input_seconds: tuple[float, ...] = ()
+    throttled_share: tuple[float, ...] = ()
+    page_faults: tuple[float, ...] = ()
     time: float = field(default_factory=time.time, compare=False)
 
     @property
@@ -115,11 +123,15 @@ class RoundEntry:
             last_bucket_seconds=_not_negative(plain.get("last_bucket_seconds")),
             negotiation_seconds=_not_negative(plain.get("negotiation_seconds")),
             num_steps=_counts([plain.get("num_steps", 0)])[0],
+            input_seconds=_row(plain.get("input_seconds", ())),
+            throttled_share=_row(plain.get("throttled_share", ())),
+            page_faults=_row(plain.get("page_faults", ())),
             time=_of_type(float, [plain["time"]])[0],
         )
         rows = [entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before]
-        if entry.first_bucket_seconds:
-            rows.append(entry.first_bucket_seconds)
+        optional = (entry.first_bucket_seconds, entry.input_seconds)
+        optional += (entry.throttled_share, entry.page_faults)
+        rows += [row for row in optional if row]
         if any(len(row) != len(entry.plan) for row in rows):
             raise ValueError("a round with rows of different lengths.")
         return entry
@@ -162,6 +174,11 @@ def _known(values: Iterable[float | None]) -> tuple[float, ...]:
 def _seconds(values: Iterable[float | None]) -> tuple[float, ...]:
     """Those that nothing can take count as unknown."""
     return tuple(value if 0 < value < math.inf else math.nan for value in _known(values))
+
+
+def _row(values: Iterable[float | None]) -> tuple[float, ...]:
+    """Numbers from 0 on, others count as unknown."""
+    return tuple(_not_negative(value) for value in values)
 
 
 def _not_negative(value: float | None) -> float:

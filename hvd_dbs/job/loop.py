@@ -134,8 +134,7 @@ class TrainingLoop:
 
         Who does not say so has them asked for at the end of the step before.
         """
-        if self._rounds.are_within_epochs:
-            self.clock.ask()
+        self.clock.ask()
 
     def end_steps(self, steps_done: int) -> None:
         """So many steps of the epoch are over. Collective where a round is over too.

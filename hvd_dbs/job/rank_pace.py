@@ -80,6 +80,7 @@ class Pace(NamedTuple):
         least_seconds: Own work in the shortest of these.
         step_seconds: These steps as a whole, waiting for the others included.
         first_bucket_seconds: Own work in a step until the first bucket of gradients is ready.
+        input_seconds: Part of the work in which a step waits for its data, mean.
     """
 
     busy_seconds: float
@@ -87,6 +88,7 @@ class Pace(NamedTuple):
     least_seconds: float
     step_seconds: float
     first_bucket_seconds: float
+    input_seconds: float = math.nan
 
 
 class RankPace:
@@ -174,6 +176,7 @@ class RankPace:
         whole_seconds = np.where(counts, steps.whole_seconds, np.nan)[chosen]
         factors = (batch_size / work[chosen]) ** ELASTICITY
         first_seconds = np.where(counts, steps.first_bucket_seconds, np.nan)[chosen] * factors
+        input_seconds = np.where(counts, steps.data_seconds, np.nan)[chosen] * factors
         busy_seconds = busy_seconds[chosen] * factors
         typical = typical_steps(busy_seconds, warmup)
         seconds = float(np.mean(typical)) if typical.size else math.nan
@@ -182,7 +185,11 @@ class RankPace:
         )
         least = float(np.min(typical, initial=math.inf))
         first = min(typical_seconds(first_seconds, warmup), seconds)
-        return Pace(seconds, typical.size, least, typical_seconds(whole_seconds, warmup), first)
+        whole = typical_seconds(whole_seconds, warmup)
+        waits = input_seconds[np.isfinite(input_seconds)]
+        # The mean: a pipeline that is late in every tenth step is late.
+        waited = min(float(np.mean(waits)), seconds) if waits.size else math.nan
+        return Pace(seconds, typical.size, least, whole, first, waited)
 
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is expected."""

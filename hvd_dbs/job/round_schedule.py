@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 
 from hvd_dbs.balancing import Controller, Measurement
@@ -11,6 +12,7 @@ from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import LinkMeter
+from hvd_dbs.host.hindrance import HindranceMeter
 from hvd_dbs.host.host_load import HostLoad
 from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import Agreed, DecisionExchange, Report
@@ -56,6 +58,7 @@ class RoundSchedule:
         self._collective, self._controller, self._always = collective, controller, always
         self._strategy = controller.strategy
         self._host_load = HostLoad()
+        self._hindrance = HindranceMeter()
         self._links = links or LinkMeter()
         self._under_way: DecisionExchange | None = None
         self._communication: Communication | None = None
@@ -104,6 +107,7 @@ class RoundSchedule:
             self.overhead.restart()
         if self._strategy.model is not None or self._always:
             self._host_load.start()
+            self._hindrance.take()  # What was before the training hinders no step.
 
     def end_training(self) -> None:
         """A `fit` is over."""
@@ -187,7 +191,8 @@ class RoundSchedule:
         waited, whole = steps.data_seconds, steps.whole_seconds
         self._needed = self._needed.after(waited, whole, steps_ahead)
         pace = self.pace.measure(steps, batch_size)
-        load = self._host_load.latest()
+        load, hindrance = self._host_load.latest(), self._hindrance.take()
+        faults_in_step = hindrance.page_faults / max(len(whole), 1)
         measurement = Measurement.of(
             [batch_size],
             [pace.busy_seconds],
@@ -204,4 +209,6 @@ class RoundSchedule:
             pace.step_seconds,
             self._links.row(),
             steps.communication_row,
+            pace.input_seconds,
+            replace(hindrance, page_faults=faults_in_step),
         )

@@ -17,6 +17,7 @@ class GivenClock:
         received: What some rank has signalled.
         sends_signals: Whether what this rank tells goes anywhere.
         first_part: Of each step, after which its first bucket is ready.
+        data_seconds: In which each of them waited for its data, or one number for all.
     """
 
     def __init__(self, busy_seconds=(), num_samples=4.0):
@@ -25,6 +26,7 @@ class GivenClock:
         self.has_changed = self.received = False
         self.sends_signals = True
         self.first_part = 0.5
+        self.data_seconds = 0.0
 
     def restart(self):
         pass
@@ -50,7 +52,7 @@ class GivenClock:
 
     def drain(self):
         times = self._times()
-        self.busy_seconds = []
+        self.busy_seconds, self.data_seconds = [], 0.0
         if np.ndim(self.num_samples):
             self.num_samples = 4.0
         return times
@@ -59,4 +61,5 @@ class GivenClock:
         busy = np.array(self.busy_seconds, dtype=np.float64)
         none = np.zeros_like(busy)
         first = busy * self.first_part
-        return StepTimes(busy, none, none + self.num_samples, none, first, none, none)
+        waits = none + self.data_seconds
+        return StepTimes(busy, none, none + self.num_samples, waits, first, none, none)

@@ -55,10 +55,19 @@ def test_the_next_round_hears_of_the_new_pace_alone(pace):
     assert not pace.clock.has_changed
     measured = pace.measure(steps, 4)
     assert measured[:2] == (pytest.approx(3.4), 3)
-    assert measured[2:] == (pytest.approx(3.3), pytest.approx(3.4), pytest.approx(1.7))
+    assert measured[2:5] == (pytest.approx(3.3), pytest.approx(3.4), pytest.approx(1.7))
     # What waits for data waits for them at any pace.
     assert len(steps.data_seconds) == len(steps.whole_seconds) == 9
     assert not np.isnan(steps.whole_seconds).any()
+
+
+def test_waiting_for_data_is_a_mean_part_of_the_work(pace):
+    """One step in four is late, which a median would not show."""
+    pace.clock.busy_seconds = [1.0, 1.0, 1.0, 1.4]
+    pace.clock.data_seconds = [0.0, 0.0, 0.0, 0.4]
+    assert pace.measure(pace.take(), 4).input_seconds == pytest.approx(0.1)
+    pace.clock.busy_seconds, pace.clock.data_seconds = [1.0, 1.0], [np.nan, np.nan]
+    assert np.isnan(pace.measure(pace.take(), 4).input_seconds)
 
 
 def test_without_a_change_all_steps_of_the_round_count_but_pauses(pace):

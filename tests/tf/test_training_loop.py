@@ -12,6 +12,7 @@ from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.comm.threaded_collective import ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.host.hindrance import Hindrance
 from hvd_dbs.job import overhead
 from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import DecisionExchange, Received, Report
@@ -253,3 +254,18 @@ def test_the_busiest_rank_says_what_a_whole_step_takes():
     assert received.step_seconds == 0.9
     np.testing.assert_array_equal(received.busy_seconds, [0.1, 0.8, np.nan])
     assert np.isnan(Received.of(rows[2:], Communication()).step_seconds)
+
+
+def test_what_hinders_a_rank_is_known_to_rank_0():
+    rows = [
+        Report(
+            Measurement.of([4], [1.0]),
+            input_seconds=0.1 * rank,
+            hindrance=Hindrance(throttled_share=0.2 * rank, page_faults=7.0 * rank),
+        ).row
+        for rank in range(2)
+    ]
+    received = Received.of(np.array(rows), Communication())
+    assert received.input_seconds.tolist() == [0.0, 0.1]
+    assert received.throttled_share.tolist() == [0.0, 0.2]
+    assert received.page_faults.tolist() == [0.0, 7.0]

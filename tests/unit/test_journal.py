@@ -85,6 +85,23 @@ def test_communication_is_read_again_and_older_journals_have_none(tmp_path):
     assert read_journal(written(path, wrong))[1] == 1
 
 
+def test_causes_are_read_again_and_older_journals_have_none(tmp_path):
+    causes = {
+        "input_seconds": (0.0, math.nan),
+        "throttled_share": (0.5, 0.0),
+        "page_faults": (12.5, 0.0),
+    }
+    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(**causes))
+    assert json.loads(path.read_text().splitlines()[2])["input_seconds"] == [0.0, None]
+    older, read = read_journal(path)[0][0].rounds
+    assert read.input_seconds[0] == 0.0 and math.isnan(read.input_seconds[1])
+    assert (read.throttled_share, read.page_faults) == ((0.5, 0.0), (12.5, 0.0))
+    assert (older.input_seconds, older.throttled_share, older.page_faults) == ((), (), ())
+    for name in causes:
+        assert read_journal(written(path, a_round(**{name: (0.5,)})))[1] == 1
+        path = written(tmp_path / f"{name}.jsonl", JOB, a_round())
+
+
 def test_links_are_read_again(tmp_path):
     links = (Link("a", "b", 12e6, 0.02), Link("b", "a", 13e6, math.nan))
     path = written(tmp_path / "run.jsonl", JOB, a_round(links=links))
