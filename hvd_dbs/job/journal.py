@@ -13,29 +13,38 @@ from pathlib import Path
 from typing import Any
 
 from hvd_dbs.comm.background import BackgroundThread
-from hvd_dbs.job.journal_entries import ENTRIES, JobEntry, RoundEntry, entry_of
+from hvd_dbs.job.journal_entries import ENTRIES, JobEntry, OtherEntry, RoundEntry, entry_of
 
 _LOGGER = logging.getLogger(__name__)
 
 _MOST_SECONDS_TO_WAIT = 5.0
 _BEGINNING = '{"entry"'
 
+MOST_BYTES = 256 * 2**20
+"""A journal that has grown to this is renamed, and a new one is begun: half a million rounds of 16
+ranks, days of the most frequent decisions, and what a report reads in seconds."""
+
 
 class Journal:
     """Writes entries after what a file has already, in a thread of its own.
 
-    No step of training waits for the disk. What cannot be written is lost, and said once.
+    No step of training waits for the disk. What cannot be written is lost, and said once. A file
+    that has grown large is renamed, with ".1" after its name, and a new one is begun: together
+    they stay below twice `most_bytes`.
 
     Args:
         path: The file.
+        most_bytes: Size from which on a file is renamed.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> None:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"journal={path!r}; expected the path of a file, or None.")
         if not os.fspath(path):
             raise ValueError("journal='' is empty; expected the path of a file, or None for none.")
         self._path = Path(path).absolute()  # Training may go to another folder.
+        self._most_bytes = most_bytes
+        self._job: JobEntry | None = None
         self._thread = BackgroundThread("hvd_dbs journal")
         self._last: Future[None] | None = None
         self._may_be_cut = True
@@ -75,13 +84,19 @@ class Journal:
 
     def _append(self, entry: JobEntry | RoundEntry) -> None:
         try:
-            kind = next(name for name, one in ENTRIES.items() if isinstance(entry, one))
-            line = json.dumps({"entry": kind, **_plain(asdict(entry))}, allow_nan=False)
+            if isinstance(entry, JobEntry):
+                self._job = entry
             with self._path.open("a") as file:
+                text = _line(entry)
+                if file.tell() == 0 and self._job not in (None, entry):
+                    text = _line(self._job) + text  # The file is new, the job is not.
                 # A line that was cut short, by us or by who wrote before, must not spoil this one.
                 is_behind = self._may_be_cut and file.tell() > 0
-                file.write(f"\n{line}\n" if is_behind else f"{line}\n")
+                file.write("\n" + text if is_behind else text)
+                size = file.tell()
             self._may_be_cut = False
+            if size >= self._most_bytes and self._path.is_file():
+                self._path.replace(f"{self._path}.1")
         except Exception as error:  # Whatever it is, it is no reason to end a training.
             self._may_be_cut = True
             self._fail(error)
@@ -122,6 +137,8 @@ def read_journal(path: Path) -> tuple[list[JournalPart], int]:
         entry = entry_of(line)
         if isinstance(entry, JobEntry):
             parts.append((entry, []))
+        elif isinstance(entry, OtherEntry):
+            continue
         elif entry is not None and parts and _is_of(entry, parts[-1][0]):
             parts[-1][1].append(entry)
         else:
@@ -139,6 +156,11 @@ def read_journal(path: Path) -> tuple[list[JournalPart], int]:
 
 def _is_of(entry: RoundEntry, job: JobEntry) -> bool:
     return len(entry.plan) == len(job.hosts) and sum(entry.plan) == job.global_batch_size
+
+
+def _line(entry: JobEntry | RoundEntry) -> str:
+    kind = next(name for name, one in ENTRIES.items() if isinstance(entry, one))
+    return json.dumps({"entry": kind, **_plain(asdict(entry))}, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,10 @@ from hvd_dbs.comm.links import Link
 
 _T = TypeVar("_T")
 
+VERSION = 2
+"""Of the format that is written. Fields and kinds of entries are only ever added; a reader leaves
+out those that it does not know."""
+
 
 @dataclass(frozen=True)
 class JobEntry:
@@ -23,12 +27,14 @@ class JobEntry:
         hosts: Where each rank runs, by rank.
         strategy: Name of the strategy.
         global_batch_size: Samples of all ranks in a step.
+        version: Of the format; 1 for journals that do not say it.
         time: When it was written, seconds since 1970.
     """
 
     hosts: tuple[str, ...]
     strategy: str
     global_batch_size: int
+    version: int = VERSION
     time: float = field(default_factory=time.time, compare=False)
 
     @classmethod
@@ -38,6 +44,7 @@ class JobEntry:
             hosts=_of_type(str, plain["hosts"]),
             strategy=_of_type(str, [plain["strategy"]])[0],
             global_batch_size=_counts([plain["global_batch_size"]])[0],
+            version=_counts([plain.get("version", 1)])[0],
             time=_of_type(float, [plain["time"]])[0],
         )
 
@@ -129,12 +136,17 @@ class RoundEntry:
             time=_of_type(float, [plain["time"]])[0],
         )
         rows = [entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before]
-        optional = (entry.first_bucket_seconds, entry.input_seconds)
-        optional += (entry.throttled_share, entry.page_faults)
+        optional = [entry.first_bucket_seconds, entry.input_seconds]
+        optional += [entry.throttled_share, entry.page_faults]
         rows += [row for row in optional if row]
         if any(len(row) != len(entry.plan) for row in rows):
             raise ValueError("a round with rows of different lengths.")
         return entry
+
+
+@dataclass(frozen=True)
+class OtherEntry:
+    """One of a kind that this version does not know."""
 
 
 ENTRIES: Mapping[str, type[JobEntry] | type[RoundEntry]] = MappingProxyType(
@@ -143,11 +155,12 @@ ENTRIES: Mapping[str, type[JobEntry] | type[RoundEntry]] = MappingProxyType(
 """What a line may be, by its "entry"."""
 
 
-def entry_of(line: str) -> JobEntry | RoundEntry | None:
+def entry_of(line: str) -> JobEntry | RoundEntry | OtherEntry | None:
     """What a line of a journal says; None where it cannot be read."""
     try:
         plain = json.loads(line)
-        return ENTRIES[plain["entry"]].of(plain)
+        kind = _of_type(str, [plain["entry"]])[0]
+        return ENTRIES[kind].of(plain) if kind in ENTRIES else OtherEntry()
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         return None
 

@@ -66,7 +66,9 @@ def test_the_same_throttling_does_not_count_twice(machine, tmp_path):
     assert meter.take().throttled_share == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize("text", ["", "usage_usec 7\n", "throttled_usec many\n", "throttled_usec\n"])
+@pytest.mark.parametrize(
+    "text", ["", "usage_usec 7\n", "throttled_usec many\n", "throttled_usec\n"]
+)
 def test_a_group_that_does_not_say_leaves_it_unknown(machine, tmp_path, text):
     machine.write("sys/fs/cgroup/job/rank/cpu.stat", text)
     meter = HindranceMeter(tmp_path)

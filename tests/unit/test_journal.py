@@ -102,6 +102,50 @@ def test_causes_are_read_again_and_older_journals_have_none(tmp_path):
         path = written(tmp_path / f"{name}.jsonl", JOB, a_round())
 
 
+def test_a_journal_stays_below_twice_its_most_bytes(tmp_path):
+    path = tmp_path / "run.jsonl"
+    journal = Journal(path, most_bytes=4000)
+    journal.write(JOB)
+    for step in range(60):
+        journal.write(a_round(step))
+    journal.flush()
+    older = tmp_path / "run.jsonl.1"
+    assert path.stat().st_size < 4500 and older.stat().st_size < 4500
+    assert sorted(tmp_path.iterdir()) == [path, older]
+    before, now = (read_journal(one)[0] for one in (older, path))
+    assert [part.job for part in before + now] == [JOB, JOB]
+    steps = [entry.step for part in before + now for entry in part.rounds]
+    assert steps == list(range(steps[0], 60))  # Nothing is lost where one ends.
+
+
+def test_a_journal_that_is_taken_away_begins_with_its_job_again(tmp_path):
+    path = tmp_path / "run.jsonl"
+    journal = Journal(path)
+    for entry in (JOB, a_round(1)):
+        journal.write(entry)
+    journal.flush()
+    path.unlink()
+    journal.write(a_round(2))
+    journal.flush()
+    ((part,), num_damaged) = read_journal(path)
+    assert (part.job, part.rounds, num_damaged) == (JOB, (a_round(2),), 0)
+
+
+def test_what_later_versions_add_is_left_out(tmp_path):
+    path = written(tmp_path / "run.jsonl", JOB)
+    with path.open("a") as file:
+        file.write('{"entry": "weather", "is_fine": true}\n')
+    path = written(path, a_round())
+    line = json.loads(path.read_text().splitlines()[-1])
+    path.write_text(path.read_text() + json.dumps({**line, "weather": "fine"}) + "\n")
+    ((part,), num_damaged) = read_journal(path)
+    assert part.rounds == (a_round(), a_round()) and num_damaged == 0
+    assert (part.job.version, JobEntry.of({**vars(JOB), "version": 3}).version) == (2, 3)
+    first = path.read_text().splitlines()[0].replace('"version": 2, ', "")
+    path.write_text("\n".join([first, *path.read_text().splitlines()[1:]]))
+    assert read_journal(path)[0][0].job.version == 1
+
+
 def test_links_are_read_again(tmp_path):
     links = (Link("a", "b", 12e6, 0.02), Link("b", "a", 13e6, math.nan))
     path = written(tmp_path / "run.jsonl", JOB, a_round(links=links))
@@ -150,7 +194,6 @@ def test_a_job_that_starts_again_goes_on_behind_what_is_there(tmp_path):
         "\x00\x00",
         "[1, 2]",
         "7",
-        '{"entry": "other"}',
         '{"entry": "round"}',
         json.dumps({"entry": "job", "hosts": 3, "strategy": "dbs"}),
         json.dumps(
