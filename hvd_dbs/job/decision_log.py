@@ -85,7 +85,7 @@ class DecisionLog:
         elif decision.warning and decision.reason not in self._warnings:
             self._warnings.add(decision.reason)
             _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
-        self._observation.note(self._job, agreed, epoch, step)
+        self._observation.note(self._job, self._controller.bounds, agreed, (epoch, step))
 
     def end(self) -> None:
         """A training is over: what was logged is to be found now."""

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
 
+from hvd_dbs.balancing import Bounds
 from hvd_dbs.comm.background import BackgroundThread
 from hvd_dbs.comm.links import links_of
 from hvd_dbs.job.bottleneck_log import BottleneckLog
 from hvd_dbs.job.decision import Agreed, Received
+from hvd_dbs.job.dispensable_rank import DropAdvice
 from hvd_dbs.job.events import RankEvent
 from hvd_dbs.job.journal import Journal
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
@@ -40,7 +42,7 @@ class Observation:
         self._job: JobEntry | None = None
         self._scores: RankScores | None = None
         self._events = LastingEvents()
-        self._bottleneck = BottleneckLog()
+        self._bottleneck, self._advice = BottleneckLog(), DropAdvice()
 
     def add(self, observer: Observer) -> None:
         """Lets an observer follow from now on."""
@@ -54,9 +56,16 @@ class Observation:
         """The job has other ranks: what was measured is of no use any more."""
         self._turn.call(self._change_ranks)
 
-    def note(self, job: JobEntry, agreed: Agreed, epoch: int, step: int) -> None:
-        """A round of a job is over, after so many steps of an epoch."""
-        self._turn.call(partial(self._note, job, agreed, epoch, step))
+    def note(self, job: JobEntry, bounds: Bounds, agreed: Agreed, place: tuple[int, int]) -> None:
+        """A round of a job is over.
+
+        Args:
+            job: The job now.
+            bounds: Of its plans.
+            agreed: What the round has come to.
+            place: The epoch, and its steps that are over.
+        """
+        self._turn.call(partial(self._note, job, bounds, agreed, place))
 
     def end(self) -> None:
         """A training is over: what was seen of it is to be found now, if nothing hangs."""
@@ -79,8 +88,9 @@ class Observation:
         self._job = self._scores = None
         self._events = LastingEvents()
         self._bottleneck.restart()
+        self._advice = DropAdvice()
 
-    def _note(self, job: JobEntry, agreed: Agreed, epoch: int, step: int) -> None:
+    def _note(self, job: JobEntry, bounds: Bounds, agreed: Agreed, place: tuple[int, int]) -> None:
         received = agreed.received
         if received is None:
             return
@@ -89,11 +99,14 @@ class Observation:
         scores = self._scores or RankScores.of(len(received.batch_sizes))
         self._scores, slow = scores.after(received.batch_sizes, received.busy_seconds)
         slow = self._events.after(slow, agreed.num_steps)
-        entry = _entry(job, agreed, received, (epoch, step), slow)
+        entry = _entry(job, agreed, received, place, slow)
         events = [RankEvent.of(one, entry, self._scores, job.hosts) for one in slow]
         for event in events:
             _LOGGER.log(logging.WARNING if event.is_slow else logging.INFO, "%s", event.text)
         self._bottleneck.note(received, job.hosts, entry.links)
+        found = self._advice.after(received.batch_sizes, received.busy_seconds, bounds)
+        if found is not None:
+            _LOGGER.warning("%s", found.text(job.hosts))
         if self._journal is not None:
             self._journal.write(entry)
         for observer, turn in self._followers:

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.util.event_pb2 import Event
 
-from hvd_dbs.balancing import Decision, Plan
+from hvd_dbs.balancing import Bounds, Decision, Plan
 from hvd_dbs.job import observation as observation_module
 from hvd_dbs.job.decision import Agreed, Received
 from hvd_dbs.job.events import RankEvent
@@ -26,6 +26,7 @@ from hvd_dbs.job.scores import RankScores, SlowEvent, scores_of
 
 JOB = JobEntry(("node1", "node2"), "even", 64)
 EVEN = Plan((32, 32))
+BOUNDS = Bounds.of(2, minimum=1)
 
 
 def agreed(busy_seconds, plan=EVEN):
@@ -86,7 +87,7 @@ def test_rounds_events_and_the_end_are_seen_in_order(observation, caplog):
     observation.begin(JOB)
     times = 4 * [(0.1, 0.1)] + 3 * [(0.1, 0.2)] + 4 * [(0.1, 0.1)]
     for number, busy_seconds in enumerate(times):
-        observation.note(JOB, agreed(busy_seconds), 0, number)
+        observation.note(JOB, BOUNDS, agreed(busy_seconds), (0, number))
     observation.end()
     names = [one[0] for one in recorder.seen]
     assert names[0] == "begin" and names[-1] == "end" and names.count("round") == len(times)
@@ -109,11 +110,11 @@ def test_other_ranks_have_other_best_speeds(observation):
     observation.add(recorder)
     observation.begin(JOB)
     for step in range(4):
-        observation.note(JOB, agreed((0.1, 0.1)), 0, step)
+        observation.note(JOB, BOUNDS, agreed((0.1, 0.1)), (0, step))
     observation.change_ranks()
     observation.begin(JOB)
     for step in range(4):
-        observation.note(JOB, agreed((0.5, 0.5)), 1, step)
+        observation.note(JOB, BOUNDS, agreed((0.5, 0.5)), (1, step))
     observation.end()
     assert [one for one in recorder.seen if one[0] == "event"] == []
     assert recorder.seen.count(("begin", JOB)) == 2
@@ -135,7 +136,7 @@ def test_an_observer_that_fails_is_named_once_and_the_others_go_on(observation, 
         observation.add(one)
     observation.begin(JOB)
     for busy_seconds in 4 * [(0.1, 0.1)] + 3 * [(0.2, 0.2)]:
-        observation.note(JOB, agreed(busy_seconds), 0, 1)
+        observation.note(JOB, BOUNDS, agreed(busy_seconds), (0, 1))
     observation.end()
     assert [one[0] for one in recorder.seen].count("round") == 7
     warnings = [text for text in caplog.messages if "training goes on without it" in text]
@@ -161,7 +162,7 @@ def test_an_observer_that_hangs_keeps_nobody_waiting(observation, caplog, monkey
     observation.add(Counts())
     observation.begin(JOB)
     for step in range(8):
-        observation.note(JOB, agreed((0.1, 0.1)), 0, step)
+        observation.note(JOB, BOUNDS, agreed((0.1, 0.1)), (0, step))
         assert was_seen.acquire(timeout=30)
     observation.end()
     released.set()
