@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +13,8 @@ from hvd_dbs.comm.collective import Collective
 from hvd_dbs.job.arguments import BalancerArguments, BatchSizeBound, BatchSizeLimits
 from hvd_dbs.job.epochs import Epoch
 from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.observers import Observer, RankEvent
+from hvd_dbs.job.observers.observer import as_observer
 from hvd_dbs.job.session import Session
 from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
@@ -164,6 +166,23 @@ class Balancer:
             ...         train_step(images, labels)
         """
         return self._session.epochs(dataset, num_epochs, initial_epoch)
+
+    def observe(self, *observers: Observer | Callable[[RankEvent], None]) -> None:
+        """Lets observers follow the job on rank 0, from the next training on.
+
+        Args:
+            *observers: Each an observer of `hvd.observers`, or a function that receives a
+                `RankEvent` when a rank falls far below its own best speed, and when it has
+                recovered.
+
+        Raises:
+            TypeError: If one is neither.
+
+        Example:
+            >>> balancer.observe(lambda event: send_message(event.text))  # doctest: +SKIP
+        """
+        for observer in [as_observer(one) for one in observers]:
+            self._session.loop.log.add(observer)
 
     def resize(self, global_batch_size: int) -> None:
         """Changes the global batch size; while an epoch is open, from the next one on. Collective.

@@ -5,6 +5,7 @@
 #   round what a round of decision costs, on 2, 4 and 8 ranks
 #   costs what the simulator assumes of jobs and machines, on as many ranks as there are cores
 #   clocks    what the clocks take of a step, on 1 and on 2 ranks
+#   observe   what observing a job takes of a step, on 2 ranks
 #   losses    what losses of the global batch cost, on 2 and on 4 ranks
 #   pipeline  how far data are prepared ahead, with pipelines of several speeds, on 2 ranks
 #   data  TFRecords read by windows against TensorFlow's own ways
@@ -20,7 +21,7 @@
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | costs | clocks | losses | pipeline | data | ramp | papers | replay | verdicts | memory | ablation) ;;
+  op | train | round | costs | clocks | observe | losses | pipeline | data | ramp | papers | replay | verdicts | memory | ablation) ;;
   *)
     sed -n '2,18s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
@@ -61,7 +62,7 @@ cd "$repository"
 export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=
 # mpirun refuses root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-if [[ ! $kind =~ ^(op|round|costs|clocks|losses|pipeline)$ ]]; then
+if [[ ! $kind =~ ^(op|round|costs|clocks|observe|losses|pipeline)$ ]]; then
   exec python -m "benchmarks.$kind" "${options[@]}"
 fi
 # A job on so many ranks.
@@ -77,7 +78,7 @@ elif [[ $kind == clocks ]]; then
   for ranks in 1 2; do job "$ranks"; done
 elif [[ $kind == losses ]]; then
   for ranks in 2 4; do job "$ranks"; done
-elif [[ $kind == pipeline ]]; then
+elif [[ $kind == pipeline || $kind == observe ]]; then
   job 2
 else
   export TF_ENABLE_ONEDNN_OPTS=0

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from hvd_dbs.balancing.solvers.dead_band import DeadBand
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
+from hvd_dbs.balancing.solvers.keep_plan import KeepPlan
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
@@ -29,6 +30,7 @@ __all__ = [
     "even",
     "lb_bsp_cpu",
     "lb_bsp_gpu",
+    "observe",
     "omnilearn",
     "static",
 ]
@@ -80,6 +82,11 @@ class Strategy:
             )
 
     @property
+    def keeps_plan(self) -> bool:
+        """Whether it never changes the plan it starts from."""
+        return self.solver is None or isinstance(self.solver, KeepPlan)
+
+    @property
     def identity(self) -> tuple[object, ...]:
         """What is the same for equal strategies in two processes, and for no others."""
         return (self.name, self.ratios, self.every, repr(self.model), repr(self.solver))
@@ -103,6 +110,14 @@ class Strategy:
 def even() -> Strategy:
     """The same number of samples for every rank, whatever their speed."""
     return Strategy("even")
+
+
+def observe() -> Strategy:
+    """The same number of samples for every rank, as `even`, while all ranks are measured.
+
+    After three minutes rank 0 logs what each strategy would gain, by a replay in the simulator.
+    """
+    return Strategy("observe", model=LastRound(), solver=KeepPlan(), every="automatic")
 
 
 def static(ratios: Sequence[float]) -> Strategy:
@@ -186,6 +201,7 @@ PRESETS: Mapping[str, Callable[[], Strategy]] = MappingProxyType(
         preset.__name__: preset
         for preset in (
             even,
+            observe,
             dbs,
             lb_bsp_cpu,
             lb_bsp_gpu,

@@ -19,10 +19,13 @@ from hvd_dbs.comm.links import ROW_SIZE as LINKS_SIZE
 from hvd_dbs.host.hindrance import Hindrance
 from hvd_dbs.job import communication
 from hvd_dbs.job.communication import Communication
+from hvd_dbs.job.step_metrics import StepMetrics
 
 _LEAST_COST = 1e-5
 _HEARD_SIZE = 8
 _OWN_SIZE = _HEARD_SIZE + 2
+_HEAD_SIZE = 3 + 3
+"""Numbers of an answer before the batch sizes: three, and the metrics."""
 _ROW_SIZE = _OWN_SIZE + LINKS_SIZE + communication.ROW_SIZE
 
 
@@ -130,6 +133,7 @@ class Agreed:
         steps_to_next: Steps until the next decision; None where an epoch's end brings it.
         steps_ahead: By how many steps all data pipelines are ahead from now on.
         num_steps: Steps of training since the round before was begun, until this one was.
+        metrics: What its steps were like.
         received: What the decision was made from; on rank 0 alone.
     """
 
@@ -138,6 +142,7 @@ class Agreed:
     steps_to_next: int | None
     steps_ahead: int
     num_steps: int
+    metrics: StepMetrics = field(default_factory=StepMetrics)
     received: Received | None = None
 
 
@@ -185,23 +190,24 @@ class DecisionExchange:
         Raises:
             RuntimeError: On all ranks, if the strategy broke an invariant.
         """
-        status, steps_to_next, steps_ahead, *batch_sizes = self._answer.result().tolist()
+        answer = self._answer.result().tolist()
+        (status, steps_to_next, steps_ahead), batch_sizes = answer[:3], answer[_HEAD_SIZE:]
+        metrics = StepMetrics.of_whole_numbers(answer[3:_HEAD_SIZE])
         if status:
             raise self._failure or RuntimeError(
                 "the strategy broke an invariant; rank 0 says which."
             )
         due = steps_to_next or None
         if self._decision is not None:
-            return Agreed(
-                self._before, self._decision, due, steps_ahead, self._num_steps, self._received
-            )
+            known = (self._before, self._decision, due, steps_ahead, self._num_steps)
+            return Agreed(*known, metrics, self._received)
         plan = Plan(tuple(batch_sizes))
         self._controller.adopt(plan, due)
         decision = Decision(plan, plan != self._before, reason="decided by rank 0")
-        return Agreed(self._before, decision, due, steps_ahead, self._num_steps)
+        return Agreed(self._before, decision, due, steps_ahead, self._num_steps, metrics)
 
     def _exchange(self, report: Callable[[], Report], collective: Collective) -> NDArray[np.int64]:
-        """Status, steps to the next decision (0: not said), steps ahead, local batch sizes."""
+        """Status, steps to the next decision (0: not said), steps ahead, metrics, batch sizes."""
         start = time.thread_time()
         mine = report()
         is_first = self.communication is None
@@ -212,7 +218,7 @@ class DecisionExchange:
         if not is_first:
             communication = communication.after(rows[:, _OWN_SIZE + LINKS_SIZE :])
         self.communication = communication
-        answer = np.zeros(3 + collective.size, dtype=np.int64)
+        answer = np.zeros(_HEAD_SIZE + collective.size, dtype=np.int64)
         if collective.rank == 0:
             try:
                 self._received = received = Received.of(rows, communication)
@@ -221,7 +227,8 @@ class DecisionExchange:
                 self._controller.decision_seconds = max(cost_seconds, _LEAST_COST)
                 decision = self._controller.decide(records)
                 answer[1:3] = decision.steps_to_next or 0, steps_ahead
-                answer[3:] = decision.plan.batch_sizes
+                answer[3:_HEAD_SIZE] = StepMetrics.of(received).whole_numbers
+                answer[_HEAD_SIZE:] = decision.plan.batch_sizes
                 self._decision = decision
             except RuntimeError as error:
                 answer[0], self._failure = 1, error

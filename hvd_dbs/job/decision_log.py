@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from hvd_dbs.balancing import Controller
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
-from hvd_dbs.comm.links import links_of
-from hvd_dbs.job.bottleneck_log import BottleneckLog
 from hvd_dbs.job.decision import Agreed
 from hvd_dbs.job.journal import Journal
-from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
+from hvd_dbs.job.journal_entries import JobEntry
+from hvd_dbs.job.observation import Observation
+from hvd_dbs.job.observers.observer import Observer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -56,30 +56,23 @@ class DecisionLog:
         journal: Journal | None = None,
     ) -> None:
         self._hosts = hosts
-        self._collective, self._controller, self._journal = collective, controller, journal
-        self._job: JobEntry | None = None
+        self._collective, self._controller = collective, controller
+        self._observation = Observation(journal)
         self._warnings: set[str] = set()
-        self._bottleneck = BottleneckLog()
 
-    @property
-    def has_journal(self) -> bool:
-        """Whether every round is kept, also of a strategy that decides nothing."""
-        return self._journal is not None
+    def add(self, observer: Observer) -> None:
+        """Lets an observer follow the job, where this is rank 0."""
+        self._observation.add(observer)
 
     def change_ranks(self, hosts: Sequence[str]) -> None:
         """The job has other ranks, on these hosts; who was rank 0 before may be so again."""
-        self._hosts, self._job = hosts, None
-        self._bottleneck.restart()
+        self._hosts = hosts
+        self._observation.change_ranks()
 
     def begin(self) -> None:
         """Rounds of these ranks with this global batch size follow."""
-        if self._journal is None or self._collective.rank != 0:
-            return
-        controller = self._controller
-        job = JobEntry(tuple(self._hosts), controller.strategy.name, controller.global_batch_size)
-        if job != self._job:
-            self._job = job
-            self._journal.write(job)
+        if self._collective.rank == 0:
+            self._observation.begin(self._job)
 
     def write(self, agreed: Agreed, epoch: int, step: int) -> None:
         """What a round has come to after so many steps of an epoch."""
@@ -92,39 +85,14 @@ class DecisionLog:
         elif decision.warning and decision.reason not in self._warnings:
             self._warnings.add(decision.reason)
             _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
-        received = agreed.received
-        if received is None:
-            return
-        links = links_of(received.links, self._hosts) if self._hosts else ()
-        self._bottleneck.note(received, self._hosts, links)
-        if self._journal is None:
-            return
-        self.begin()
-        self._journal.write(
-            RoundEntry(
-                epoch=epoch,
-                step=step,
-                batch_sizes=tuple(received.batch_sizes.astype(int).tolist()),
-                busy_seconds=tuple(received.busy_seconds.tolist()),
-                cpu_load=tuple(received.cpu_load.tolist()),
-                step_seconds=received.step_seconds,
-                plan_before=before.batch_sizes,
-                plan=decision.plan.batch_sizes,
-                reason=decision.reason,
-                predicted_seconds=decision.predicted_seconds,
-                links=links,
-                first_bucket_seconds=tuple(received.first_bucket_seconds.tolist()),
-                overlap_seconds=received.overlap_seconds,
-                last_bucket_seconds=received.last_bucket_seconds,
-                negotiation_seconds=received.negotiation_seconds,
-                num_steps=agreed.num_steps,
-                input_seconds=tuple(received.input_seconds.tolist()),
-                throttled_share=tuple(received.throttled_share.tolist()),
-                page_faults=tuple(received.page_faults.tolist()),
-            )
-        )
+        self._observation.note(self._job, self._controller.bounds, agreed, (epoch, step))
 
-    def flush(self) -> None:
+    def end(self) -> None:
         """A training is over: what was logged is to be found now."""
-        if self._journal is not None:
-            self._journal.flush()
+        if self._collective.rank == 0:
+            self._observation.end()
+
+    @property
+    def _job(self) -> JobEntry:
+        controller = self._controller
+        return JobEntry(tuple(self._hosts), controller.strategy.name, controller.global_batch_size)

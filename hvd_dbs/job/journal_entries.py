@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from hvd_dbs.comm.links import Link
+from hvd_dbs.job.scores import SlowEvent
 
 _T = TypeVar("_T")
 
@@ -78,6 +79,7 @@ class RoundEntry:
         throttled_share: Part of the time in which a rank's container had used up its quota of
             processor time, 0 to 1, by rank; empty: unknown.
         page_faults: Of a rank's process in a step, by rank; empty: unknown.
+        events: Ranks that fell far below their own best speed, or have recovered.
         time: When it was written, seconds since 1970.
     """
 
@@ -100,6 +102,7 @@ class RoundEntry:
     input_seconds: tuple[float, ...] = ()
     throttled_share: tuple[float, ...] = ()
     page_faults: tuple[float, ...] = ()
+    events: tuple[SlowEvent, ...] = ()
     time: float = field(default_factory=time.time, compare=False)
 
     @property
@@ -133,12 +136,15 @@ class RoundEntry:
             input_seconds=_row(plain.get("input_seconds", ())),
             throttled_share=_row(plain.get("throttled_share", ())),
             page_faults=_row(plain.get("page_faults", ())),
+            events=tuple(_event(event) for event in plain.get("events", ())),
             time=_of_type(float, [plain["time"]])[0],
         )
         rows = [entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before]
         optional = [entry.first_bucket_seconds, entry.input_seconds]
         optional += [entry.throttled_share, entry.page_faults]
         rows += [row for row in optional if row]
+        if any(event.rank >= len(entry.plan) for event in entry.events):
+            raise ValueError("an event of a rank that there is not.")
         if any(len(row) != len(entry.plan) for row in rows):
             raise ValueError("a round with rows of different lengths.")
         return entry
@@ -163,6 +169,14 @@ def entry_of(line: str) -> JobEntry | RoundEntry | OtherEntry | None:
         return ENTRIES[kind].of(plain) if kind in ENTRIES else OtherEntry()
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         return None
+
+
+def _event(plain: Mapping[str, Any]) -> SlowEvent:
+    return SlowEvent(
+        rank=_counts([plain["rank"]])[0],
+        is_slow=_of_type(bool, [plain["is_slow"]])[0],
+        score=_not_negative(plain["score"]),
+    )
 
 
 def _of_type(kind: type[_T], values: Iterable[Any]) -> tuple[_T, ...]:

@@ -17,6 +17,7 @@ from hvd_dbs.job.position import TrainingPosition
 from hvd_dbs.job.resizing import Resizing
 from hvd_dbs.job.round_schedule import RoundSchedule
 from hvd_dbs.job.speed_profile import SpeedProfile
+from hvd_dbs.job.step_metrics import MeanMetrics, StepMetrics
 from hvd_dbs.ops.step_clock import StepClock
 
 
@@ -59,8 +60,8 @@ class TrainingLoop:
         self.position = TrainingPosition(collective, controller, self.samples)
         self.log = log or DecisionLog(collective, controller)
         self.profile = profile or SpeedProfile(collective, controller)
-        are_kept = self.log.has_journal or self.profile.is_used
-        self._rounds = RoundSchedule(collective, controller, self.clock, are_kept, links)
+        self._rounds = RoundSchedule(collective, controller, self.clock, links)
+        self._metrics = MeanMetrics()
         self._resizing = Resizing(collective, controller, self.position, on_resize)
         self._agreed_plan = controller.plan
         self._steps_in_call = 1
@@ -78,6 +79,14 @@ class TrainingLoop:
         Between two trainings those of the last one.
         """
         return self._rounds.steps_ahead
+
+    @property
+    def metrics(self) -> StepMetrics:
+        """What steps of the epoch were like in the rounds that have ended in it.
+
+        Before one has, those of the epoch before; the same on all ranks.
+        """
+        return self._metrics.mean
 
     @property
     def agreed_plan(self) -> Plan:
@@ -118,6 +127,7 @@ class TrainingLoop:
         self.position.check_epoch(epoch)
         self._finish_round()
         self.finish_resize()
+        self._metrics.restart()
         self.position.open_epoch(epoch)
         if not self._rounds.are_within_epochs:
             self.clock.drain()
@@ -184,7 +194,7 @@ class TrainingLoop:
             # A rank that ends its process takes MPI from those that have not come to look yet.
             self._collective.allgather(np.zeros(1))
         self._rounds.end_training()
-        self.log.flush()
+        self.log.end()
         self.profile.write()
         self.position.end_training()
         self.finish_resize()
@@ -267,5 +277,6 @@ class TrainingLoop:
             first = self.position.publish(plan)
             if first < self.position.num_steps_in_epoch:
                 self._epoch_steps.change(first, plan.batch_sizes)
+        self._metrics.add(agreed.metrics, agreed.num_steps)
         self.log.write(agreed, self.position.epoch, self.position.steps_done)
         self.profile.add(agreed.received)

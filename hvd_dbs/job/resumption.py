@@ -202,7 +202,7 @@ class Resumption:
         is_same = state.slots == self._slots and sum(state.batch_sizes) == total
         is_same = is_same and all(map(_may_be_same, state.ranks, self._devices))
         strategy = self._controller.strategy
-        learns = strategy.model is not None
+        learns = not strategy.keeps_plan
         if learns and is_same and bounds.allow(state.batch_sizes):
             return loaded
         # The solver's memory is of plans that are no more.

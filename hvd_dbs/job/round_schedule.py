@@ -36,7 +36,6 @@ class RoundSchedule:
         collective: The job.
         controller: This rank's controller.
         clock: This rank's clock.
-        always: Whether epochs end with a round even where nothing is decided, for reports.
         links: Measures this rank's links to other hosts.
 
     Attributes:
@@ -49,13 +48,12 @@ class RoundSchedule:
         collective: Collective,
         controller: Controller,
         clock: StepClock,
-        always: bool = False,
         links: LinkMeter | None = None,
     ) -> None:
         self.steps_ahead = LEAST
         self.pace = RankPace(clock)
         self.overhead = Overhead(clock.exclude)
-        self._collective, self._controller, self._always = collective, controller, always
+        self._collective, self._controller = collective, controller
         self._strategy = controller.strategy
         self._host_load = HostLoad()
         self._hindrance = HindranceMeter()
@@ -75,9 +73,8 @@ class RoundSchedule:
 
     @property
     def are_between_epochs(self) -> bool:
-        """Whether decisions fall at the end of each epoch."""
-        every = self._strategy.every
-        return every == "epoch" or (self._always and every is None)
+        """Whether rounds end with epochs, also those of a strategy that never decides."""
+        return self._strategy.every in ("epoch", None)
 
     @property
     def leaves_cadence(self) -> bool:
@@ -105,9 +102,8 @@ class RoundSchedule:
         if self.are_within_epochs:
             self.pace.restart()
             self.overhead.restart()
-        if self._strategy.model is not None or self._always:
-            self._host_load.start()
-            self._hindrance.take()  # What was before the training hinders no step.
+        self._host_load.start()
+        self._hindrance.take()  # What was before the training hinders no step.
 
     def end_training(self) -> None:
         """A `fit` is over."""

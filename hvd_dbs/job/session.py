@@ -20,6 +20,7 @@ from hvd_dbs.job.datasets import Datasets
 from hvd_dbs.job.decision_log import DecisionLog, open_journal
 from hvd_dbs.job.epochs import Epoch, agreed_epochs, train_epochs
 from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.observers.strategy_gains import StrategyGains
 from hvd_dbs.job.places import places_by_rank
 from hvd_dbs.job.position import TrainingPosition
 from hvd_dbs.job.resumption import Resumption
@@ -77,6 +78,8 @@ class Session:
             links=self._links,
             on_resize=self.learning_rate.follow,
         )
+        if self.controller.strategy.name == "observe":
+            self.loop.log.add(StrategyGains())
         parts = {"learning_rate": self.learning_rate}
         self.resumption = Resumption(self.collective, self.controller, self.position, places, parts)
         self.datasets = Datasets(self.collective, self.controller, self.loop, self.resumption)

@@ -123,7 +123,7 @@ class SpeedProfile:
 
     def _first_plan(self, path: Path) -> Plan | None:
         controller = self._controller
-        if controller.strategy.model is None:
+        if controller.strategy.keeps_plan:
             return None
         try:
             size = controller.global_batch_size

@@ -41,6 +41,7 @@ from hvd_dbs import data
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.balancing import strategies
 from hvd_dbs.elastic.rendezvous import init
+from hvd_dbs.job import observers
 from hvd_dbs.keras import callbacks, elastic, layers
 from hvd_dbs.keras.global_batch import global_batch
 from hvd_dbs.keras.operations import allgather, allreduce, broadcast, reducescatter
@@ -89,6 +90,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "observers",
     "rank",
     "reducescatter",
     "remove_process_set",

@@ -22,6 +22,9 @@ MOST_VALUES = 2_000_000
 Progress = Callable[[int], None]
 """Is told how many steps have been played since it was told last."""
 
+OnRound = Callable[[int, Measurement], None]
+"""Receives how many steps are over at the end of a round, and what its ranks have measured."""
+
 
 @dataclass(frozen=True)
 class PlanChange:
@@ -64,7 +67,12 @@ class Run:
     warnings: tuple[str, ...]
 
 
-def simulate(conditions: Conditions, strategy: Strategy, progress: Progress | None = None) -> Run:
+def simulate(
+    conditions: Conditions,
+    strategy: Strategy,
+    progress: Progress | None = None,
+    on_round: OnRound | None = None,
+) -> Run:
     """Runs a strategy through all steps.
 
     When ranks leave or join, a new controller starts, which knows nothing but the plan: ranks
@@ -75,11 +83,13 @@ def simulate(conditions: Conditions, strategy: Strategy, progress: Progress | No
         conditions: What happens.
         strategy: What is judged; its ratios, if any, are for all ranks.
         progress: Told about steps played.
+        on_round: Receives each round.
 
     Raises:
         ValueError: If ratios do not fit the ranks, or some ranks cannot take the global batch.
     """
-    return _Driver(conditions, strategy, progress or (lambda _: None)).run()
+    progress, on_round = progress or (lambda _: None), on_round or (lambda *_: None)
+    return _Driver(conditions, strategy, progress, on_round).run()
 
 
 def preset(name: str, conditions: Conditions) -> Strategy:
@@ -106,16 +116,22 @@ def preset(name: str, conditions: Conditions) -> Strategy:
 
 
 def preset_names() -> tuple[str, ...]:
-    """The presets that can be simulated: those of the package, and "static"."""
-    first, *others = strategies.PRESETS
+    """The presets that are compared: those of the package, and "static".
+
+    Without "observe", whose plans are those of "even".
+    """
+    first, *others = (name for name in strategies.PRESETS if name != "observe")
     return (first, "static", *others)
 
 
 class _Driver:
     """One run under way: when rounds end and plans begin, as in a running job."""
 
-    def __init__(self, conditions: Conditions, strategy: Strategy, progress: Progress) -> None:
-        self._conditions, self._strategy, self._progress = conditions, strategy, progress
+    def __init__(
+        self, conditions: Conditions, strategy: Strategy, progress: Progress, on_round: OnRound
+    ) -> None:
+        self._conditions, self._strategy = conditions, strategy
+        self._progress, self._on_round = progress, on_round
         self._scenario = scenario = conditions.scenario
         self._steps, self._size = scenario.steps, scenario.size
         self._cluster = Cluster(conditions)
@@ -233,6 +249,7 @@ class _Driver:
         had_changed = self._watch.has_changed
         if self._leaves_cadence:
             measurement = self._watch.end_round(pieces, measurement, self._present)
+        self._on_round(step, measurement)
         decision = self._controller.decide(self._controller.observe(measurement))
         self._num_decisions += 1
         if decision.warning:

@@ -73,6 +73,7 @@ from horovod.tensorflow import (
 from hvd_dbs import data
 from hvd_dbs.balancer import Balancer
 from hvd_dbs.elastic.rendezvous import init
+from hvd_dbs.job import observers
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import elastic
 from hvd_dbs.tensorflow.distributed_optimizer import DistributedOptimizer
@@ -141,6 +142,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "observers",
     "process_set_included_op",
     "rank",
     "rank_op",

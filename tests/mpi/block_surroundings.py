@@ -125,6 +125,15 @@ model.fit(dataset, **growing, callbacks=[*callbacks, Grow()])
 assert balancer.global_batch_size == 1024
 """,
     ),
+    Around(
+        "docs/observing.md",
+        "balancer.observe(",
+        after="""
+model.fit(dataset, epochs=2, shuffle=False, callbacks=callbacks)
+import os
+assert os.path.isdir("logs/ranks") == (hvd.rank() == 0)
+""",
+    ),
     Around("docs/data.md", before=_RECORDS),
     Around(
         "docs/data.md",

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import re
 import tempfile
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.comm.agreement import hostnames
@@ -122,3 +129,99 @@ def check_a_journal_that_cannot_be_is_an_error_on_all_ranks():
             hvd.Balancer(B, journal=on_last_rank(_new_path(), None))
         # Whoever is not rank 0 writes nothing, so its path may be any.
         hvd.Balancer(B, journal=on_last_rank("/no/such/folder/run.jsonl", path.parents[1] / "a"))
+
+
+def check_a_slow_pipeline_is_named_in_the_journal():
+    path = _new_path()
+    balancer = hvd.Balancer(B, "even", journal=path)
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(80), shuffle_seed=SEED)
+
+    def late(x, y):
+        time.sleep(0.2)
+        return x, y
+
+    if hvd.rank() == hvd.size() - 1:
+        types = [one.dtype for one in dataset.element_spec]
+        shapes = [one.shape for one in dataset.element_spec]
+
+        def slow(x, y):
+            given = tf.numpy_function(late, [x, y], types)
+            return tuple(tf.ensure_shape(*one) for one in zip(given, shapes, strict=True))
+
+        dataset = dataset.map(slow)
+    fit(net, balancer, dataset, epochs=2)
+    if hvd.rank() == 0:
+        (part,), _ = read_journal(path)
+        *others, last = part.rounds[-1].input_seconds
+        assert 0.15 < last <= part.rounds[-1].busy_seconds[-1]
+        assert all(seconds < 0.1 for seconds in others)
+        assert all(faults >= 0 for faults in part.rounds[-1].page_faults)
+
+
+def check_epochs_have_figures_that_all_ranks_know_and_may_act_on():
+    path = _new_path().with_name("log.csv")
+    keys = {f"hvd_dbs/{name}" for name in ("efficiency", "waiting", "step_seconds")}
+    for is_first in (True, False):  # Before MetricAverageCallback, or after it.
+        balancer = hvd.Balancer(B, "even")
+        net = model()
+        compile_model(net, sgd(balancer))
+        steps = hvd.callbacks.DynamicBatchSizeCallback(balancer)
+        average = hvd.callbacks.MetricAverageCallback()
+        # Efficiency never rises by 2, so training stops after two epochs, on all ranks.
+        stop = keras.callbacks.EarlyStopping(
+            "hvd_dbs/efficiency", min_delta=2, patience=1, mode="max"
+        )
+        writes = [keras.callbacks.CSVLogger(str(path))] if hvd.rank() == 0 else []
+        history = net.fit(
+            balancer.dataset(images(80), shuffle_seed=SEED),
+            epochs=5,
+            verbose=0,
+            shuffle=False,
+            callbacks=[
+                hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                *((steps, average) if is_first else (average, steps)),
+                stop,
+                *writes,
+            ],
+        )
+        assert history.epoch == [0, 1]
+        figures = {name: history.history[name] for name in keys}
+        assert all(0 < value <= 1 for value in figures["hvd_dbs/efficiency"])
+        assert shared(repr(sorted(figures.items()))) == repr(sorted(figures.items()))
+        if hvd.rank() == 0:
+            assert keys <= set(next(csv.reader(path.open())))
+
+
+def check_prometheus_asks_during_a_job_and_finds_nothing_after_it():
+    observer = hvd.observers.Prometheus(port=0)
+    balancer = hvd.Balancer(B, "even")
+    seen, ports = [], []
+
+    class Scrape(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if observer.port is None:
+                return
+            ports.append(observer.port)
+            end = time.monotonic() + 30  # It is written beside the training.
+            while f"hvd_dbs_rounds_total {epoch + 1}" not in "".join(seen[-1:]):
+                assert time.monotonic() < end
+                url = f"http://127.0.0.1:{observer.port}/metrics"
+                seen.append(urllib.request.urlopen(url, timeout=30).read().decode())
+
+    balancer.observe(observer)
+    net = model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(80), shuffle_seed=SEED)
+    fit(net, balancer, dataset, callbacks=[Scrape()] if hvd.rank() == 0 else [])
+    if hvd.rank() != 0:
+        assert not seen  # Rank 0 alone shows them.
+        return
+    ranks = re.findall(
+        r'hvd_dbs_rank_busy_seconds{rank="(\d+)",host="[^"]+"} [0-9.e-]+$', seen[-1], re.M
+    )
+    assert ranks == [str(rank) for rank in range(hvd.size())]
+    assert "hvd_dbs_steps_total 15" in seen[-1]
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/metrics", timeout=30)

@@ -10,7 +10,7 @@ from hvd_dbs.balancer import Balancer
 
 SHOWN = {
     *("global_batch_size", "strategy", "plan", "rank", "size", "collective", "clock"),
-    *("dataset", "epochs", "loop", "resize", "dynamic_learning_rate"),
+    *("dataset", "epochs", "loop", "resize", "observe", "dynamic_learning_rate"),
     *("cursor", "state_dict", "gather_state_dict", "load_state_dict", "rejoin", "pause"),
 }
 

@@ -21,6 +21,7 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 MODULES = [
     "hvd_dbs.balancing.strategies",
     "hvd_dbs.data",
+    "hvd_dbs.job.observers",
     "hvd_dbs.keras",
     "hvd_dbs.keras.callbacks",
     "hvd_dbs.keras.elastic",

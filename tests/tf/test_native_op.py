@@ -190,7 +190,7 @@ def test_every_public_name_of_horovod_is_there():
     }
     ours = hvd_dbs.tensorflow
     assert names - set(ours.__all__) == set()
-    added = {"Balancer", "data", "weighted_allreduce", "global_mean", "global_sum"}
+    added = {"Balancer", "data", "observers", "weighted_allreduce", "global_mean", "global_sum"}
     assert set(ours.__all__) - names == added
     replaced = {"DistributedGradientTape", "PartialDistributedGradientTape", "DistributedOptimizer"}
     replaced |= {"broadcast_variables", "broadcast_global_variables", "broadcast_object_fn"}

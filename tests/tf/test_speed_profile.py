@@ -45,7 +45,7 @@ def test_strategies_that_decide_begin_with_the_plan_of_the_profile(path, strateg
     controller, profile = new(path, strategy)
     assert profile.is_used and controller.plan.batch_sizes == EVEN
     profile.begin_training("m", is_new=True)
-    assert controller.plan.batch_sizes == (EVEN if strategy == "even" else BALANCED)
+    assert controller.plan.batch_sizes == (EVEN if strategy in ("even", "observe") else BALANCED)
 
 
 def test_a_training_that_goes_on_keeps_its_plan(path):

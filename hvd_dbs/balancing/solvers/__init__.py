@@ -8,6 +8,7 @@ from types import MappingProxyType
 from hvd_dbs.balancing.solvers.dead_band import DeadBand
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
+from hvd_dbs.balancing.solvers.keep_plan import KeepPlan
 from hvd_dbs.balancing.solvers.pair_shift import PairShift
 from hvd_dbs.balancing.solvers.proportional import Proportional
 from hvd_dbs.balancing.solvers.solver import Solver
@@ -17,6 +18,7 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = MappingProxyType(
     {
         "dead_band": lambda: DeadBand(EqualFinish()),
         "equal_finish": EqualFinish,
+        "keep_plan": KeepPlan,
         "pair_shift": PairShift,
         "proportional": Proportional,
         "value_of_change": ValueOfChange,

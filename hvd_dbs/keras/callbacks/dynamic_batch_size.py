@@ -42,6 +42,13 @@ class _EndOfEpoch:
 class DynamicBatchSizeCallback(keras.callbacks.Callback):
     """Tells the balancer where training stands and lets it decide when a round is over.
 
+    The logs of each epoch have these keys, the same on all ranks, for Keras's progress display,
+    History, CSVLogger and other callbacks that come after this one (NaN while nothing is known):
+
+    - `hvd_dbs/efficiency`: part of a step in which a rank computes, mean of all ranks.
+    - `hvd_dbs/waiting`: part in which it waits for slower ranks; what is left is communication.
+    - `hvd_dbs/step_seconds`: a step.
+
     Args:
         balancer: The balancer that made the data set and that the optimizer was given.
 
@@ -158,6 +165,10 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         if self._statistics is not None:  # Where the epoch was stopped before its last step.
             self._statistics.end_epoch(self._loop.samples_in_epoch)
         self._loop.end_epoch()
+        if logs is not None:  # Keras gives the callbacks after this one the same dict.
+            logs.update(
+                {f"hvd_dbs/{name}": value for name, value in vars(self._loop.metrics).items()}
+            )
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Lets go of the data set."""
