@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.comm.collective import Collective
-from hvd_dbs.job.arguments import BalancerArguments, BatchSizeBound, BatchSizeLimits
+from hvd_dbs.job.arguments import (
+    BalancerArguments,
+    BatchSizeBound,
+    BatchSizeLimits,
+    MicroBatches,
+    MicroBatchOptions,
+)
 from hvd_dbs.job.epochs import Epoch
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.session import Session
 from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.sampling import Cursor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # In `typing` from Python 3.11 on.
 
 
 class Balancer:
@@ -39,8 +48,14 @@ class Balancer:
             `hvd-dbs report`; appended if the file exists. None: nowhere.
         profile: File to which rank 0 writes how fast each kind of device is, and from which the
             next training takes its first plan. None: training begins even.
+        **micro_batches: `micro_batch_size` is how many samples a rank computes at a time, given as
+            `max_batch_size` is. A step adds up the gradients of as many micro-batches as the plan
+            gives the rank, and reduces them once: `docs/micro_batches.md`. Of different sizes each
+            divides the next larger one. Local batch sizes are multiples of it, unless
+            `allow_partial=True` lets the last micro-batch of a step have fewer samples.
 
     Raises:
+        TypeError: If an argument is unknown, or no whole number where one is expected.
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
         RuntimeError: If Horovod is not initialized; on all ranks, if they have different versions
             of hvd_dbs.
@@ -60,8 +75,10 @@ class Balancer:
         multiple_of: int = 1,
         journal: str | os.PathLike[str] | None = None,
         profile: str | os.PathLike[str] | None = None,
+        **micro_batches: Unpack[MicroBatchOptions],
     ) -> None:
-        limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of)
+        cut = MicroBatches.of(micro_batches)
+        limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of, cut)
         self._session = Session(
             BalancerArguments(global_batch_size, strategy, every, limits, journal, profile)
         )

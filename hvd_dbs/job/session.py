@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 import hvd_dbs
+from hvd_dbs.balancing.place import Place
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import ElasticCollective, connect_for_long, is_elastic
 from hvd_dbs.comm.introduction import Introduction, introduce
@@ -44,6 +45,8 @@ class Session:
         learning_rate: The factor on the learning rate that follows the global batch size.
         resumption: Saves the session's state and loads it.
         datasets: Makes data sets.
+        micro_batch_size: Samples of this rank's micro-batches; None: it computes a local batch as
+            a whole.
 
     Raises:
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
@@ -59,6 +62,7 @@ class Session:
         # From here on all ranks compute with the same values, so all meet the same error.
         places = places_by_rank(self.collective)
         bounds = self._limits.bounds(places, is_elastic=is_elastic())
+        self.micro_batch_size = self._micro_batch_size(places)
         self.controller = arguments.controller(bounds)
         self.learning_rate = DynamicLearningRate(self.controller.global_batch_size)
         self._links = LinkMeter()
@@ -128,6 +132,7 @@ class Session:
         places = places_by_rank(self.collective)
         self.datasets.change_ranks()
         bounds = self._limits.bounds(places, is_elastic=True)
+        self.micro_batch_size = self._micro_batch_size(places)
         self.controller.change_ranks(global_batch_size, bounds)
         self.loop.change_ranks(places)
         self._measure_links(ranks)
@@ -138,6 +143,10 @@ class Session:
         """See `Balancer.pause`."""
         self.collective.close()
         self.loop.abandon_training()
+
+    def _micro_batch_size(self, places: Sequence[Place]) -> int | None:
+        sizes = self._limits.micro_batches.sizes(places, is_elastic=is_elastic())
+        return sizes[self.collective.rank]
 
     def _measure_links(self, ranks: Sequence[Introduction]) -> None:
         hosts, addresses = [one.host for one in ranks], [one.addresses for one in ranks]

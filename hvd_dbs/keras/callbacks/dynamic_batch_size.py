@@ -70,7 +70,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def set_model(self, model: keras.Model) -> None:
         """Takes part in the training steps of the model that `fit` is called of."""
         super().set_model(model)
-        train_on_global_batches(model, self._balancer)
+        self._micro_batches = train_on_global_batches(model, self._balancer)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""
@@ -80,6 +80,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._check()
         agreement.require_equal(collective, self._arguments())
         turn_off_xla(self.model)
+        self._micro_batches.warn()
         synchronize_batch_normalization(self.model)
         self._statistics = BatchStatistics(self.model, collective)
         self._before_padding = []  # Of a step that another rank's end has interrupted.
@@ -259,6 +260,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"hvd.DistributedOptimizer(optimizer, balancer=balancer), and compile the model "
                 f"with it or keep it as an attribute of the model."
             )
+        self._micro_batches.check()
         call = call_of_fit()  # Keras tells callbacks nothing of the data.
         if call is not None and (moves := moves_of(call.f_locals.get("x"))):
             raise ValueError(
