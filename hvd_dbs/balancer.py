@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
@@ -42,7 +42,8 @@ class Balancer:
         min_batch_size: Fewest samples of a rank, at least 1: one number, one per rank, or a dict
             by host or kind of device, such as `{"NVIDIA A100*": 256, "node7": 64}`. A host's name
             counts before shell patterns of kinds and hosts, and "*" is all others.
-        max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
+        max_batch_size: Most samples of a rank, as its memory allows, likewise; "auto": what `fit`
+            finds out before it trains (`docs/devices.md`); None: no limit.
         multiple_of: Local batch sizes are multiples of this.
         journal: File to which rank 0 writes what all ranks report and what it decides, for
             `hvd-dbs report`; appended if the file exists. None: nowhere.
@@ -71,7 +72,7 @@ class Balancer:
         strategy: str | Strategy = "adaptive",
         every: str | int | None = None,
         min_batch_size: BatchSizeBound = 1,
-        max_batch_size: BatchSizeBound | None = None,
+        max_batch_size: BatchSizeBound | Literal["auto"] | None = None,
         multiple_of: int = 1,
         journal: str | os.PathLike[str] | None = None,
         profile: str | os.PathLike[str] | None = None,

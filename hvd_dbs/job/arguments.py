@@ -7,7 +7,7 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ class BatchSizeLimits:
 
     Attributes:
         min_batch_size: Fewest samples of a rank.
-        max_batch_size: Most samples of a rank; None: no limit.
+        max_batch_size: Most samples of a rank; None: no limit; "auto": as many as will be found.
         multiple_of: Local batch sizes are multiples of this.
         micro_batches: Local batch sizes are multiples of these too, if none may be partial.
 
@@ -102,7 +102,7 @@ class BatchSizeLimits:
     """
 
     min_batch_size: BatchSizeBound
-    max_batch_size: BatchSizeBound | None
+    max_batch_size: BatchSizeBound | Literal["auto"] | None
     multiple_of: int
     micro_batches: MicroBatches = MicroBatches()
 
@@ -117,7 +117,14 @@ class BatchSizeLimits:
             ValueError: If there are none for one of them, or they are impossible.
             TypeError: If one is no whole number.
         """
-        most = self.max_batch_size
+        most: BatchSizeBound | None = None
+        if not self.is_searched:
+            most = cast(BatchSizeBound | None, self.max_batch_size)
+        if self.is_searched and self.micro_batches.micro_batch_size is not None:
+            raise ValueError(
+                'max_batch_size="auto" was given with micro_batch_size, but the memory of a step '
+                "in micro-batches does not depend on the local batch size. Leave out one of them."
+            )
         bounds = Bounds.of(
             len(places),
             _by_rank("min_batch_size", self.min_batch_size, places, is_elastic),
@@ -130,6 +137,11 @@ class BatchSizeLimits:
                 f"A rank that is to have no samples should not be part of the job."
             )
         return bounds
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether what fits into memory is to be found before training."""
+        return isinstance(self.max_batch_size, str) and self.max_batch_size == "auto"
 
     def _multiples(self, places: Sequence[Place], is_elastic: bool) -> int | list[int]:
         multiple = whole_number("multiple_of", self.multiple_of)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 import hvd_dbs
+from hvd_dbs.balancing import Plan
 from hvd_dbs.balancing.place import Place
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import ElasticCollective, connect_for_long, is_elastic
@@ -19,6 +21,7 @@ from hvd_dbs.job.datasets import Datasets
 from hvd_dbs.job.decision_log import DecisionLog, open_journal
 from hvd_dbs.job.epochs import Epoch, agreed_epochs, train_epochs
 from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.memory_bounds import MemoryBounds
 from hvd_dbs.job.places import places_by_rank
 from hvd_dbs.job.position import TrainingPosition
 from hvd_dbs.job.resumption import Resumption
@@ -27,6 +30,8 @@ from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
 from hvd_dbs.ops import native
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Session:
@@ -40,6 +45,7 @@ class Session:
     Attributes:
         collective: The job.
         controller: This rank's controller.
+        memory: What this rank has found out about its memory.
         loop: Follows a training from step to step.
         profile: What is known of kinds of device from other trainings.
         learning_rate: The factor on the learning rate that follows the global batch size.
@@ -70,6 +76,7 @@ class Session:
         journal = open_journal(self.collective, arguments.journal)
         hosts = [place.host for place in places]
         file = open_profile(self.collective, arguments.profile)
+        self.memory = MemoryBounds(self._limits.is_searched)
         self.profile = SpeedProfile(self.collective, self.controller, places, file)
         self.loop = TrainingLoop(
             self.collective,
@@ -107,6 +114,11 @@ class Session:
         self, dataset: tf.data.Dataset, num_epochs: int, initial_epoch: int | None
     ) -> Iterator[Epoch]:
         """See `Balancer.epochs`. Collective."""
+        if self.memory.is_wanted:
+            raise ValueError(
+                'max_batch_size="auto" is found by fit, and a loop of your own is not looked into. '
+                "Give max_batch_size as a number, or micro_batch_size."
+            )
         if initial_epoch is None:
             initial_epoch = self.position.start_epoch or 0
         numbers = agreed_epochs(self.collective, num_epochs, initial_epoch)
@@ -132,12 +144,30 @@ class Session:
         places = places_by_rank(self.collective)
         self.datasets.change_ranks()
         bounds = self._limits.bounds(places, is_elastic=True)
+        bounds = self.memory.within(bounds, self.collective)
         self.micro_batch_size = self._micro_batch_size(places)
         self.controller.change_ranks(global_batch_size, bounds)
         self.loop.change_ranks(places)
         self._measure_links(ranks)
         self.learning_rate.follow(global_batch_size)
         self.resumption.rejoin(state, places)
+
+    def bound_by_memory(self) -> None:
+        """Holds the bounds that all ranks have found out. Collective.
+
+        Raises:
+            ValueError: On all ranks, if no plan is left within them.
+        """
+        controller = self.controller
+        bounds = self.memory.within(controller.bounds, self.collective)
+        total = controller.global_batch_size
+        plan = Plan.proportional(total, controller.plan.samples, bounds)
+        if self.collective.rank == 0 and bounds != controller.bounds:
+            _LOGGER.info("memory bounds local batch sizes to %s", list(bounds.maximum))
+        controller.bounds = bounds
+        controller.adopt(plan, controller.steps_to_next)
+        found = [most if most is not None and most < total else None for most in bounds.maximum]
+        self.profile.note_most_samples(found)
 
     def pause(self) -> None:
         """See `Balancer.pause`."""

@@ -41,6 +41,9 @@ class MicroBatchedTraining:
         session: Knows the samples of each step and the size of a micro-batch.
         added_losses: Within it, losses of `add_loss` are those of the global batch.
         on_losses: Called with each batch whose losses have been computed.
+
+    Attributes:
+        plain: The model's own training step.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class MicroBatchedTraining:
         added_losses: AddedLosses,
         on_losses: Callable[[GlobalBatch], None],
     ) -> None:
-        self._model, self._plain, self._session = model, plain, session
+        self._model, self.plain, self._session = model, plain, session
         self._added_losses, self._on_losses = added_losses, on_losses
 
     @property
@@ -73,7 +76,7 @@ class MicroBatchedTraining:
         """
         return (
             is_compiled_with_xla(self._model)
-            and has_step_of_keras(self._plain)
+            and has_step_of_keras(self.plain)
             and not _synchronized(self._model)
         )
 
@@ -82,7 +85,7 @@ class MicroBatchedTraining:
         if not self.has_micro_batches:
             return
         name = self._model.name
-        if not has_step_of_keras(self._plain):
+        if not has_step_of_keras(self.plain):
             raise ValueError(
                 f"{name} has a train_step of its own, which cannot be cut into micro-batches from "
                 f"outside. Let it call hvd.accumulate_gradients and leave it in a loop of your own "

@@ -52,7 +52,7 @@ def split_random_seeds(model: keras.Layer, root_rank: int = 0) -> None:
         >>> hvd.broadcast_variables(model.variables, root_rank=0)  # doctest: +SKIP
         >>> hvd.split_random_seeds(model)  # doctest: +SKIP
     """
-    generators = [*seed_generators(model), _global_generator()]
+    generators = [*seed_generators(model), global_generator()]
     states = np.array([_whole_state(generator) for generator in generators], np.int64)
     (states,) = broadcast_arrays([states], root_rank)
     moduli = [*[_SEEDS] * (len(generators) - 1), _GLOBAL_SEEDS]
@@ -120,7 +120,7 @@ def _seed_of_rank(seed: int, rank: int, modulus: int) -> int:
     return (seed + rank * step) % modulus
 
 
-def _global_generator() -> Any:
+def global_generator() -> Any:
     """Keras's global generator, which its first use would make, of Python's random numbers.
 
     Those are as before afterwards: what a script draws does not depend on this.
