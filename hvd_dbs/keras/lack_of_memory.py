@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.host.device_kind import device_kind
-from hvd_dbs.job.memory_bounds import NEXT_TRY
+from hvd_dbs.job.memory_bounds import StepTooLargeError
 from hvd_dbs.job.session import Session
 from hvd_dbs.watchdog.crash_report import last_line
 
@@ -46,7 +47,9 @@ def _naming(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
         try:
             return step(iterator)
         except tf.errors.ResourceExhaustedError as error:
-            raise MemoryError(_what_to_do(session, error)) from error
+            is_cut = session.micro_batch_size is not None
+            kind = MemoryError if is_cut else StepTooLargeError
+            raise kind(_what_to_do(session, error)) from error
 
     setattr(named, _NAMES, step)
     return named
@@ -55,15 +58,19 @@ def _naming(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
 def _what_to_do(session: Session, error: tf.errors.ResourceExhaustedError) -> str:
     rank, size = session.collective.rank, session.micro_batch_size
     num_samples = session.loop.agreed_plan.batch_sizes[rank]
+    most = num_samples if size is not None else session.memory.note_lack(num_samples)
     cut = "" if size is None else f", in micro-batches of {size} samples"
     advice = (
         f"Bound it: Balancer(..., max_batch_size=...) for {socket.gethostname()!r} or "
-        f"{device_kind()!r}: {max(1, int(NEXT_TRY * num_samples))}; or give micro_batch_size, or "
+        f"{device_kind()!r}: {most}; or give micro_batch_size, or "
         f'max_batch_size="auto".'
     )
     if size is not None:
         advice = f"Give smaller ones: micro_batch_size={max(1, size // 2)}."
+    # TensorFlow's text has the graph around the line that says what was to be allocated.
+    found = re.search(r"OOM when allocating[^\n]*", error.message)
+    text = found[0] if found else last_line(error)
     return (
         f"Rank {rank} (host {socket.gethostname()}) has run out of memory in a step of "
-        f"{num_samples} samples{cut}: {last_line(error)}. {advice}"
+        f"{num_samples} samples{cut}: {text}. {advice}"
     )

@@ -56,12 +56,17 @@ def bound_by_memory(
     known = session.profile.most_samples(fingerprint)
     with agreement.raising_together(session.collective):
         if not memory.is_known:
-            memory.note(known or _search(model, session, training))
+            if known is not None:
+                memory.note(known)
+            else:
+                memory.note_found(*_search(model, session, training))
     session.bound_by_memory()
 
 
-def _search(model: keras.Model, session: Session, training: MicroBatchedTraining) -> int | None:
-    """Most samples that fit; None: all that this rank may ever get."""
+def _search(
+    model: keras.Model, session: Session, training: MicroBatchedTraining
+) -> tuple[int, int]:
+    """Most samples that fit, and the most that this rank may ever get."""
     call = call_of_fit()
     dataset: Any = None if call is None else call.f_locals.get("x")
     stage = stage_of(dataset)
@@ -94,7 +99,7 @@ def _search(model: keras.Model, session: Session, training: MicroBatchedTraining
             f"{model.name}. Use a smaller model, or leave out the rank."
         )
     _LOGGER.debug("rank %d: %d of %d samples fit", session.collective.rank, found, most)
-    return found if found < most else None
+    return found, most
 
 
 def _step(model: keras.Model, training: MicroBatchedTraining, spec: Any) -> Any:
