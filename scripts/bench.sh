@@ -12,6 +12,7 @@
 #   papers    what papers published and what is measured here; alone it lists them
 #   replay    what --replay foresees from journals of live runs, and what they then reach
 #   memory    whether steps are faster where freed memory is kept
+#   micro     what micro-batches and XLA cost and gain, and what changes of plan cost then
 #   ablation  what each mechanism of adaptive gains, in the simulator; hours for all of it
 # KIND --help shows its options at once. Kinds with --minutes N stop after so many, and print what they
 # have measured; they tell after their first round how long the others take.
@@ -19,9 +20,9 @@
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | costs | clocks | losses | pipeline | data | ramp | papers | replay | memory | ablation) ;;
+  op | train | round | costs | clocks | losses | pipeline | data | ramp | papers | replay | memory | micro | ablation) ;;
   *)
-    sed -n '2,17s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,18s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac
