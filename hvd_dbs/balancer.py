@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
 from hvd_dbs.balancing import Plan, Strategy
 from hvd_dbs.comm.collective import Collective
-from hvd_dbs.job.arguments import BalancerArguments, BatchSizeBound, BatchSizeLimits
+from hvd_dbs.job.arguments import (
+    BalancerArguments,
+    BatchSizeBound,
+    BatchSizeLimits,
+    MicroBatches,
+    MicroBatchOptions,
+)
 from hvd_dbs.job.epochs import Epoch
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.observers import Observer, RankEvent
-from hvd_dbs.job.observers.observer import as_observer
 from hvd_dbs.job.session import Session
 from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.sampling import Cursor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # In `typing` from Python 3.11 on.
 
 
 class Balancer:
@@ -35,14 +43,20 @@ class Balancer:
         min_batch_size: Fewest samples of a rank, at least 1: one number, one per rank, or a dict
             by host or kind of device, such as `{"NVIDIA A100*": 256, "node7": 64}`. A host's name
             counts before shell patterns of kinds and hosts, and "*" is all others.
-        max_batch_size: Most samples of a rank, as its memory allows, likewise; None: no limit.
+        max_batch_size: Most samples of a rank, as its memory allows, likewise; "auto": what `fit`
+            finds out before it trains (`docs/devices.md`); None: no limit.
         multiple_of: Local batch sizes are multiples of this.
         journal: File to which rank 0 writes what all ranks report and what it decides, for
             `hvd-dbs report`; appended if the file exists. None: nowhere.
         profile: File to which rank 0 writes how fast each kind of device is, and from which the
             next training takes its first plan. None: training begins even.
+        **micro_batches: `micro_batch_size`: how many samples a rank computes at a time, given as
+            `max_batch_size` is; of different sizes each divides the next larger one. Local batch
+            sizes are multiples of it, unless `allow_partial=True` lets the last micro-batch of a
+            step have fewer samples (`docs/micro_batches.md`).
 
     Raises:
+        TypeError: If an argument is unknown, or no whole number where one is expected.
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
         RuntimeError: If Horovod is not initialized; on all ranks, if they have different versions
             of hvd_dbs.
@@ -58,15 +72,16 @@ class Balancer:
         strategy: str | Strategy = "adaptive",
         every: str | int | None = None,
         min_batch_size: BatchSizeBound = 1,
-        max_batch_size: BatchSizeBound | None = None,
+        max_batch_size: BatchSizeBound | Literal["auto"] | None = None,
         multiple_of: int = 1,
         journal: str | os.PathLike[str] | None = None,
         profile: str | os.PathLike[str] | None = None,
+        **micro_batches: Unpack[MicroBatchOptions],
     ) -> None:
-        limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of)
-        self._session = Session(
-            BalancerArguments(global_batch_size, strategy, every, limits, journal, profile)
-        )
+        cut = MicroBatches.of(micro_batches)
+        limits = BatchSizeLimits(min_batch_size, max_batch_size, multiple_of, cut)
+        given = BalancerArguments(global_batch_size, strategy, every, limits, journal, profile)
+        self._session = Session(given)
 
     @property
     def rank(self) -> int:
@@ -181,16 +196,14 @@ class Balancer:
         Example:
             >>> balancer.observe(lambda event: send_message(event.text))  # doctest: +SKIP
         """
-        for observer in [as_observer(one) for one in observers]:
-            self._session.loop.log.add(observer)
+        self._session.observe(observers)
 
     def resize(self, global_batch_size: int) -> None:
         """Changes the global batch size; while an epoch is open, from the next one on. Collective.
 
-        Ranks keep their shares of it. The learning rate follows where
-        `DynamicLearningRateCallback` is used. A larger global batch means fewer steps, which also
-        works during a `fit`. For a smaller one, which needs more, let `fit` end, make the data set
-        anew and call `fit` again, since Keras counts an epoch's steps when `fit` begins.
+        Ranks keep their shares, and the learning rate follows with `DynamicLearningRateCallback`.
+        A larger global batch also works during a `fit`. For a smaller one, which needs more steps,
+        let `fit` end, make the data set anew and call `fit` again, as Keras counts steps at first.
 
         Raises:
             ValueError: On all ranks, if the argument is impossible within the bounds, differs
@@ -275,15 +288,7 @@ def session_of(balancer: Balancer) -> Session:
 
 
 def require_balancer(given: object, taker: str) -> Balancer:
-    """The balancer that was given, if it is one.
-
-    Args:
-        given: What should be a balancer.
-        taker: Who was given it.
-
-    Raises:
-        TypeError: If it is something else.
-    """
+    """The balancer that `taker` was given; TypeError if it is something else."""
     if not isinstance(given, Balancer):
         raise TypeError(
             f"{taker} was given balancer={given!r}; expected the balancer that makes the data set, "

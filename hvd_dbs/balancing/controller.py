@@ -235,25 +235,25 @@ class Controller:
                     self._communication.seconds,
                 )
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
+                plan = problem.in_multiples(proposal.plan, curves)
         except Exception as error:  # Whatever a solver meets, the plan is kept.
             return self._keep(f"the solver failed: {error!r}", warning=True)
-        self._check(proposal.plan)
+        self._check(plan)
         self._solver_state = solver_state
-        changed = proposal.plan != self.plan
+        changed = plan != self.plan
         # The same of each plan, and part of each step that was measured.
         communication = self._communication.seconds
         before = after = float(np.max(now)) + communication
         reason = f"kept: {proposal.reason or f'step {_milliseconds(before)}'}"
         if changed:
-            after = float(np.max(curves.seconds(proposal.plan.samples))) + communication
+            after = float(np.max(curves.seconds(plan.samples))) + communication
             reason = (
                 f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
                 f"rank {int(np.argmax(now))} was slowest"
+                f"{proposal.reason and f'; {proposal.reason}'}"
             )
-            if proposal.reason:
-                reason = f"{reason}; {proposal.reason}"
         predicted, steps = (before, after), proposal.steps_to_next
-        return Decision(proposal.plan, changed, reason, predicted, steps_to_next=steps)
+        return Decision(plan, changed, reason, predicted, steps_to_next=steps)
 
     def _begin_anew(self) -> None:
         solver = self.strategy.solver

@@ -45,7 +45,7 @@ def first_plan(problem: Problem, speeds: Speeds, classes: Sequence[str]) -> Plan
     seconds = curves.seconds(np.full(len(names), share))
     middle = sorted(known, key=lambda i: seconds[i])[(len(known) - 1) // 2]
     of_ranks = curves.take(np.array([index.get(name, middle) for name in classes], dtype=np.intp))
-    plan = equal_finish(problem, of_ranks)
+    plan = problem.in_multiples(equal_finish(problem, of_ranks), of_ranks)
     before, after = (
         float(np.max(of_ranks.seconds(one.samples))) for one in (problem.current, plan)
     )

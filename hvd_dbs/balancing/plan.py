@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.apportionment import apportion
 from hvd_dbs.balancing.bounds import Bounds
+from hvd_dbs.balancing.curves import TimeCurves
+from hvd_dbs.balancing.multiples import apportion_multiples
 
 DECISION_SECONDS = 0.001
 """What a decision is taken to cost all ranks until that has been measured."""
@@ -66,6 +68,8 @@ class Plan:
         Raises:
             ValueError: If no plan within the bounds has that sum.
         """
+        if bounds.multiples is not None:
+            return cls(apportion_multiples(global_batch_size, shares, bounds))
         return cls(
             apportion(
                 global_batch_size,
@@ -131,6 +135,24 @@ class Problem:
     def apportion(self, shares: Sequence[float] | NDArray[np.float64]) -> Plan:
         """The plan within the bounds that is nearest to `shares`, shape `[size]`."""
         return Plan.proportional(self.global_batch_size, shares, self.bounds)
+
+    def in_multiples(self, plan: Plan, curves: TimeCurves) -> Plan:
+        """The plan, where ranks have multiples of their own the nearest one that has them.
+
+        Solvers count in the smallest of the multiples. Where the nearest plan is not faster than
+        the one in force, it is the one in force.
+
+        Args:
+            plan: What a solver has found.
+            curves: Seconds by rank.
+        """
+        if self.bounds.multiples is None or self.bounds.allow(plan.samples):
+            return plan
+        nearest = self.apportion(plan.samples)
+        before, after = (
+            float(np.max(curves.seconds(one.samples))) for one in (self.current, nearest)
+        )
+        return nearest if after < before else self.current
 
 
 @dataclass(frozen=True)

@@ -94,5 +94,6 @@ def _require_costs_usable(source: Source, training: bool, layout: str, multiple_
     if multiple_of > 1:
         raise ValueError(
             f"cost with multiple_of={multiple_of}: where windows are cut by cost, ranks have any "
-            f"number of samples. Leave out one of them."
+            f"number of samples. Leave out one of them; micro_batch_size goes with cost where "
+            f"allow_partial=True is given."
         )

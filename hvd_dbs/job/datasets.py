@@ -65,7 +65,7 @@ class Datasets:
                 training=training,
                 layout=layout,
                 cost=cost,
-                multiple_of=bounds.multiple_of,
+                multiple_of=int(bounds.multiple_by_rank.max()),
             )
             samples = request.source
             identity, fingerprint = request.identity, samples.fingerprint

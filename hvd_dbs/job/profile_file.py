@@ -27,11 +27,13 @@ class ProfileEntry:
         model: What tells it from other models; empty: unknown.
         global_batch_size: Samples of all ranks in a step, at the last training.
         speeds: Points by class of ranks of about the same speed.
+        most: Samples of a step that fit into memory, by class, where that was found out.
     """
 
     model: str
     global_batch_size: int
     speeds: Speeds = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
 
     def distance(self, model: str, global_batch_size: int) -> float:
         """How far its global batch size is off; infinity where it is too far, or another model."""
@@ -63,6 +65,12 @@ def read_profile(path: Path, model: str, global_batch_size: int) -> Speeds:
     return {} if entry is None else entry.speeds
 
 
+def read_memory(path: Path, model: str, global_batch_size: int) -> Mapping[str, int]:
+    """Samples that fit into memory, by class; arguments and errors as those of `read_profile`."""
+    entry = _nearest(_entries(path), model, global_batch_size)
+    return {} if entry is None else entry.most
+
+
 def write_profile(path: Path, new: ProfileEntry) -> None:
     """Adds what was measured to what the file holds, of the newest models.
 
@@ -77,7 +85,8 @@ def write_profile(path: Path, new: ProfileEntry) -> None:
         name: merged(kept.get(name, ()), new.speeds.get(name, ()))
         for name in {**kept, **new.speeds}
     }
-    entry = ProfileEntry(new.model, new.global_batch_size, speeds)
+    most = {**({} if old is None else old.most), **new.most}
+    entry = ProfileEntry(new.model, new.global_batch_size, speeds, most)
     others = [one for one in entries if one is not old]
     state = {"format": _FORMAT, "models": [_plain(one) for one in [entry, *others][:_MOST_ENTRIES]]}
     write_state(path, state, _KIND)
@@ -117,6 +126,7 @@ def _plain(entry: ProfileEntry) -> dict[str, Any]:
             name: [[point.batch_size, point.seconds, point.count] for point in points]
             for name, points in entry.speeds.items()
         },
+        **({"max_batch_sizes": dict(entry.most)} if entry.most else {}),
     }
 
 
@@ -128,4 +138,7 @@ def _entry(plain: Mapping[str, Any]) -> ProfileEntry:
         str(name): [SpeedPoint(int(b), float(t), int(count)) for b, t, count in points]
         for name, points in plain["speeds"].items()
     }
-    return ProfileEntry(str(plain["model"]), size, speeds)
+    most = {str(name): int(number) for name, number in plain.get("max_batch_sizes", {}).items()}
+    if min(most.values(), default=1) < 1:
+        raise ValueError(f"max_batch_sizes={most}")
+    return ProfileEntry(str(plain["model"]), size, speeds, most)

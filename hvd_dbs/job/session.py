@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 import hvd_dbs
+from hvd_dbs.balancing import Plan
 from hvd_dbs.balancing.place import Place
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import ElasticCollective, connect_for_long, is_elastic
@@ -20,6 +22,9 @@ from hvd_dbs.job.datasets import Datasets
 from hvd_dbs.job.decision_log import DecisionLog, open_journal
 from hvd_dbs.job.epochs import Epoch, agreed_epochs, train_epochs
 from hvd_dbs.job.loop import TrainingLoop
+from hvd_dbs.job.memory_bounds import MemoryBounds
+from hvd_dbs.job.observers import Observer, RankEvent
+from hvd_dbs.job.observers.observer import as_observer
 from hvd_dbs.job.observers.strategy_gains import StrategyGains
 from hvd_dbs.job.places import places_by_rank
 from hvd_dbs.job.position import TrainingPosition
@@ -29,6 +34,8 @@ from hvd_dbs.learning_rate.dynamic import DynamicLearningRate
 from hvd_dbs.ops import native
 from hvd_dbs.ops.step_clock import StepClock
 from hvd_dbs.ops.step_samples import StepSamples
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Session:
@@ -42,11 +49,14 @@ class Session:
     Attributes:
         collective: The job.
         controller: This rank's controller.
+        memory: What this rank has found out about its memory.
         loop: Follows a training from step to step.
         profile: What is known of kinds of device from other trainings.
         learning_rate: The factor on the learning rate that follows the global batch size.
         resumption: Saves the session's state and loads it.
         datasets: Makes data sets.
+        micro_batch_size: Samples of this rank's micro-batches; None: it computes a local batch as
+            a whole.
 
     Raises:
         ValueError: On all ranks, if an argument is impossible or differs between ranks.
@@ -62,6 +72,7 @@ class Session:
         # From here on all ranks compute with the same values, so all meet the same error.
         places = self._places()
         bounds = self._limits.bounds(places, is_elastic=is_elastic())
+        self.micro_batch_size = self._micro_batch_size(places)
         self.controller = arguments.controller(bounds)
         self.learning_rate = DynamicLearningRate(self.controller.global_batch_size)
         self._links = LinkMeter()
@@ -69,6 +80,7 @@ class Session:
         journal = open_journal(self.collective, arguments.journal)
         hosts = [place.host for place in places]
         file = open_profile(self.collective, arguments.profile)
+        self.memory = MemoryBounds(self._limits.is_searched)
         self.profile = SpeedProfile(self.collective, self.controller, places, file)
         self.loop = TrainingLoop(
             self.collective,
@@ -108,10 +120,20 @@ class Session:
         self, dataset: tf.data.Dataset, num_epochs: int, initial_epoch: int | None
     ) -> Iterator[Epoch]:
         """See `Balancer.epochs`. Collective."""
+        if self.memory.is_wanted:
+            raise ValueError(
+                'max_batch_size="auto" is found by fit, and a loop of your own is not looked into. '
+                "Give max_batch_size as a number, or micro_batch_size."
+            )
         if initial_epoch is None:
             initial_epoch = self.position.start_epoch or 0
         numbers = agreed_epochs(self.collective, num_epochs, initial_epoch)
         return train_epochs(self.loop, dataset, numbers)
+
+    def observe(self, observers: Sequence[Observer | Callable[[RankEvent], None]]) -> None:
+        """See `Balancer.observe`."""
+        for observer in [as_observer(one) for one in observers]:
+            self.loop.log.add(observer)
 
     def resize(self, global_batch_size: int) -> None:
         """See `Balancer.resize`. Collective."""
@@ -133,11 +155,30 @@ class Session:
         places = self._places()
         self.datasets.change_ranks()
         bounds = self._limits.bounds(places, is_elastic=True)
+        bounds = self.memory.within(bounds, self.collective)
+        self.micro_batch_size = self._micro_batch_size(places)
         self.controller.change_ranks(global_batch_size, bounds)
         self.loop.change_ranks(places)
         self._measure_links(ranks)
         self.learning_rate.follow(global_batch_size)
         self.resumption.rejoin(state, places)
+
+    def bound_by_memory(self) -> None:
+        """Holds the bounds that all ranks have found out. Collective.
+
+        Raises:
+            ValueError: On all ranks, if no plan is left within them.
+        """
+        controller = self.controller
+        bounds = self.memory.within(controller.bounds, self.collective)
+        total = controller.global_batch_size
+        plan = Plan.proportional(total, controller.plan.samples, bounds)
+        if self.collective.rank == 0 and bounds != controller.bounds:
+            _LOGGER.info("memory bounds local batch sizes to %s", list(bounds.maximum))
+        controller.bounds = bounds
+        controller.adopt(plan, controller.steps_to_next)
+        found = [most if most is not None and most < total else None for most in bounds.maximum]
+        self.profile.note_most_samples(found)
 
     def pause(self) -> None:
         """See `Balancer.pause`."""
@@ -148,6 +189,10 @@ class Session:
         places = places_by_rank(self.collective)
         require_joinable_collectives(self.collective, places[self.collective.rank].host)
         return places
+
+    def _micro_batch_size(self, places: Sequence[Place]) -> int | None:
+        sizes = self._limits.micro_batches.sizes(places, is_elastic=is_elastic())
+        return sizes[self.collective.rank]
 
     def _measure_links(self, ranks: Sequence[Introduction]) -> None:
         hosts, addresses = [one.host for one in ranks], [one.addresses for one in ranks]

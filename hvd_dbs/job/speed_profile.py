@@ -17,7 +17,13 @@ from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.job.decision import Received
-from hvd_dbs.job.profile_file import ProfileEntry, check_profile, read_profile, write_profile
+from hvd_dbs.job.profile_file import (
+    ProfileEntry,
+    check_profile,
+    read_memory,
+    read_profile,
+    write_profile,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -69,6 +75,7 @@ class SpeedProfile:
         self._classes = [place.speed_class for place in places]
         self._measured = MeasuredSpeeds(self._classes)
         self._model = ""
+        self._most: dict[str, int] = {}
         self._has_begun = self._has_measured = self._has_warned = False
 
     @property
@@ -103,6 +110,33 @@ class SpeedProfile:
         if batch_sizes.any():
             self._controller.adopt(Plan(tuple(batch_sizes.tolist())))
 
+    def most_samples(self, model: str) -> int | None:
+        """What earlier trainings found to fit into this rank's memory. Collective with a file.
+
+        Args:
+            model: What tells the model from others; rank 0's counts.
+
+        Returns:
+            Samples of a step; None where nothing is known.
+        """
+        if self._path is None:
+            return None
+        most = np.zeros(self._collective.size, dtype=np.int64)
+        if self._collective.rank == 0:
+            try:
+                known = read_memory(self._path, model, self._controller.global_batch_size)
+                most[:] = [known.get(name, 0) for name in self._classes]
+            except Exception as error:  # As below.
+                self._warn("is not used", error)
+        return int(self._collective.broadcast(most)[self._collective.rank]) or None
+
+    def note_most_samples(self, most: Sequence[int | None]) -> None:
+        """What was found to fit, by rank, to be written with the next round; None: no limit."""
+        self._most = {}
+        for name, number in zip(self._classes, most, strict=True):
+            if name and number is not None:
+                self._most[name] = min(number, self._most.get(name, number))
+
     def add(self, received: Received | None) -> None:
         """A round is over; received is what rank 0 knows of it, None on the other ranks."""
         if self._path is not None and received is not None:
@@ -117,7 +151,7 @@ class SpeedProfile:
         try:
             size, speeds = self._controller.global_batch_size, self._measured.speeds()
             if speeds:
-                write_profile(self._path, ProfileEntry(self._model, size, speeds))
+                write_profile(self._path, ProfileEntry(self._model, size, speeds, self._most))
         except Exception as error:  # Balancing never ends the training.
             self._warn("is not written", error)
 

@@ -44,6 +44,7 @@ from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.job import observers
 from hvd_dbs.keras import callbacks, elastic, layers
 from hvd_dbs.keras.global_batch import global_batch
+from hvd_dbs.keras.micro_batches import accumulate_gradients
 from hvd_dbs.keras.operations import allgather, allreduce, broadcast, reducescatter
 from hvd_dbs.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 from hvd_dbs.keras.random_streams import split_random_seeds
@@ -60,6 +61,7 @@ __all__ = [
     "PartialDistributedOptimizer",
     "ProcessSet",
     "Sum",
+    "accumulate_gradients",
     "add_process_set",
     "allgather",
     "allreduce",

@@ -22,6 +22,8 @@ from hvd_dbs.keras.internals import (
     is_of_keras,
     losses_of_call,
 )
+from hvd_dbs.keras.micro_batched_training import MICRO_BATCHES, MicroBatchedTraining
+from hvd_dbs.ops.step_samples import StepSamples
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, within
 
 _LOGGER = logging.getLogger(__name__)
@@ -70,36 +72,53 @@ def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
         yield batch
 
 
-def train_on_global_batches(model: keras.Model, balancer: Balancer) -> None:
+def train_on_global_batches(model: keras.Model, balancer: Balancer) -> MicroBatchedTraining:
     """Lets the training steps of a model see the global batch, from its next `fit` on.
 
     The method `train_step` of this model object is wrapped, whatever its class does in it; saving,
-    evaluation and prediction are not touched. To be called before `fit` makes its step.
+    evaluation and prediction are not touched. Where the balancer has micro-batches, Keras's own
+    step is computed in these. To be called before `fit` makes its step.
 
     Args:
         model: A compiled model.
         balancer: Knows the samples of each step.
+
+    Returns:
+        What computes the steps where there are micro-batches.
     """
     if getattr(model.train_step, _BALANCER, None) is balancer:
-        return
+        made: MicroBatchedTraining = getattr(model.train_step, MICRO_BATCHES)
+        return made
     plain = getattr(model.train_step, _PLAIN, model.train_step)
     is_warned = False
 
-    def train_step(data: Any) -> Any:
+    def warn_once(batch: GlobalBatch) -> None:
         nonlocal is_warned
-        before = _Untouched(model)
-        with global_batch(balancer) as batch, _added_losses(model, batch):
-            logs = plain(data)
-        before.restore_without_samples(batch)
         if not is_warned:
             is_warned = True
             _warn(model, batch)
+
+    def on_whole_batch(data: Any) -> Any:
+        with global_batch(balancer) as batch, _added_losses(model, batch):
+            logs = plain(data)
+        warn_once(batch)
+        return logs
+
+    session = session_of(balancer)
+    in_micro_batches = MicroBatchedTraining(model, plain, session, _added_losses, warn_once)
+
+    def train_step(data: Any) -> Any:
+        before = _Untouched(model, session.samples)
+        logs = in_micro_batches(data) if in_micro_batches.is_due else on_whole_batch(data)
+        before.restore_without_samples()
         return logs
 
     setattr(train_step, _PLAIN, plain)
     setattr(train_step, _BALANCER, balancer)
+    setattr(train_step, MICRO_BATCHES, in_micro_batches)
     model.train_step = train_step
     model.train_function = None  # `fit` makes it of the step.
+    return in_micro_batches
 
 
 @contextmanager
@@ -172,14 +191,16 @@ class _Untouched:
 
     Args:
         model: The model whose step begins.
+        samples: Knows the samples of the step.
     """
 
-    def __init__(self, model: keras.Model) -> None:
+    def __init__(self, model: keras.Model, samples: StepSamples) -> None:
+        self._num_samples = samples.batch().num_samples
         self._values: list[tuple[tf.Variable, tf.Tensor]] = []
         if model.steps_per_execution > 1:
             self._values = [(v, tf.identity(v)) for v in of_padding_samples(model)]
 
-    def restore_without_samples(self, batch: GlobalBatch) -> None:
+    def restore_without_samples(self) -> None:
         """Takes back what padding samples have changed; in the graph."""
         if not self._values:
             return
@@ -189,4 +210,4 @@ class _Untouched:
                 variable.assign(value)
             return tf.constant(True)
 
-        tf.cond(batch.weight > 0, lambda: tf.constant(False), restore)
+        tf.cond(self._num_samples > 0, lambda: tf.constant(False), restore)

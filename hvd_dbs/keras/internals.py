@@ -57,6 +57,31 @@ def compiled_losses(model: keras.Model) -> list[Any]:
     return getattr(model._compile_loss, "_flat_losses", None) or []
 
 
+def is_compiled_with_xla(model: keras.Model) -> bool:
+    """Whether `compile` was told, or chose, to compile steps with XLA."""
+    return bool(model._compile_config.config["jit_compile"])
+
+
+def has_step_of_keras(train_step: Any) -> bool:
+    """Whether a model's `train_step` is the one of Keras."""
+    return getattr(train_step, "__func__", None) is keras.Model.train_step
+
+
+def predictions_of_step(model: keras.Model, x: Any) -> Any:
+    """What Keras's `train_step` computes of the inputs."""
+    return model(x, training=True) if model._call_has_training_arg else model(x)
+
+
+def loss_of_step(model: keras.Model, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> tf.Tensor:
+    """The loss of Keras's `train_step`, before it is scaled."""
+    return model._compute_loss(x, y, y_pred, sample_weight, training=True)
+
+
+def note_loss(model: keras.Model, loss: tf.Tensor, num_samples: tf.Tensor) -> None:
+    """Counts a loss in the metric that `fit` reports as `loss`."""
+    model._loss_tracker.update_state(loss, sample_weight=num_samples)
+
+
 def losses_of_call(layer: keras.Layer) -> list[tf.Tensor]:
     """What the last call of a layer has added, of its activity regularizer among them."""
     return list(layer._losses)

@@ -9,6 +9,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
+import tensorflow as tf
 
 from hvd_dbs.keras.internals import all_layers, global_seed_generator, seed_generators_of
 from hvd_dbs.tensorflow.variables import broadcast_arrays
@@ -18,6 +19,10 @@ _SEEDS = 2**31 - 2
 
 _GLOBAL_SEEDS = 933199
 """Likewise for Keras's global generator, once it has made a step."""
+
+_MICRO_STEP = round(_SEEDS * (2**0.5 - 1))
+"""From one micro-batch's seed to the next one's. Ranks are a multiple of another irrational part
+of the seeds apart, so that their micro-batches have other seeds."""
 
 _SPLIT = "_hvd_dbs_split"
 """Attribute of a seed generator: the seed that this rank's was made of, and this rank's."""
@@ -47,7 +52,7 @@ def split_random_seeds(model: keras.Layer, root_rank: int = 0) -> None:
         >>> hvd.broadcast_variables(model.variables, root_rank=0)  # doctest: +SKIP
         >>> hvd.split_random_seeds(model)  # doctest: +SKIP
     """
-    generators = [*seed_generators(model), _global_generator()]
+    generators = [*seed_generators(model), global_generator()]
     states = np.array([_whole_state(generator) for generator in generators], np.int64)
     (states,) = broadcast_arrays([states], root_rank)
     moduli = [*[_SEEDS] * (len(generators) - 1), _GLOBAL_SEEDS]
@@ -65,6 +70,33 @@ def seed_generators(model: keras.Layer) -> list[Any]:
         for generator in seed_generators_of(layer)
     }
     return list(found.values())
+
+
+class MicroBatchSeeds:
+    """Random streams of micro-batches: each draws from seeds of its own, at the same counters.
+
+    Afterwards seeds and counters are those of a step of one batch, so that counters are the same
+    on ranks with different numbers of micro-batches.
+
+    Args:
+        model: The model whose step begins; in the graph of it.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        states = [generator.state for generator in seed_generators(model)]
+        self._states = [(state, tf.identity(state.value)) for state in states]
+
+    def begin(self, i: tf.Tensor | int) -> None:
+        """Sets the seeds of micro-batch `i`; the first one has those of the step."""
+        for state, before in self._states:
+            seed = (tf.cast(before[0], tf.int64) + tf.cast(i, tf.int64) * _MICRO_STEP) % _SEEDS
+            first = tf.where(i == 0, before[0], tf.cast(seed, before.dtype))
+            state.assign(tf.stack([first, before[1]]))
+
+    def end(self) -> None:
+        """Puts the step's seeds back, with the counters after a micro-batch."""
+        for state, before in self._states:
+            state.assign(tf.stack([before[0], state.value[1]]))
 
 
 def _whole_state(generator: Any) -> list[int]:
@@ -88,7 +120,7 @@ def _seed_of_rank(seed: int, rank: int, modulus: int) -> int:
     return (seed + rank * step) % modulus
 
 
-def _global_generator() -> Any:
+def global_generator() -> Any:
     """Keras's global generator, which its first use would make, of Python's random numbers.
 
     Those are as before afterwards: what a script draws does not depend on this.

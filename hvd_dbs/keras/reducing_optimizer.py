@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +26,19 @@ Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 _IS_INNER = "_hvd_dbs_is_inner"
 """Attribute of an optimizer inside a distributed LossScaleOptimizer."""
+
+
+_is_alone: ContextVar[bool] = ContextVar("hvd_dbs_is_alone", default=False)
+
+
+@contextmanager
+def without_other_ranks() -> Iterator[None]:
+    """Within it, optimizers apply this rank's own gradients, in the memory of reduced ones."""
+    token = _is_alone.set(True)
+    try:
+        yield
+    finally:
+        _is_alone.reset(token)
 
 
 @dataclass
@@ -47,6 +63,8 @@ class Reduction:
 
     def __call__(self, gradients: list[Gradient], variables: list[Any]) -> list[Gradient]:
         """The gradients to apply, in the graph of the step."""
+        if _is_alone.get():
+            return [_copied(gradient) for gradient in gradients]
         self.is_used = True
         are_local = [bool(self.local) and variable_reference(v) in self.local for v in variables]
         pairs = list(zip(gradients, are_local, strict=True))
@@ -106,6 +124,13 @@ class Reduction:
         if is_elastic():
             return tf.cast(hvd.size_op(process_set_id=process_set.process_set_id), tf.float32)
         return process_set.size()
+
+
+def _copied(gradient: Gradient) -> Gradient:
+    """What a bucket's way back makes of a gradient, without the way."""
+    if gradient is None or isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.reshape(tf.concat([tf.reshape(gradient, [-1]), [0]], 0)[:-1], tf.shape(gradient))
 
 
 def _scaled(

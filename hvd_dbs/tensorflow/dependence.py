@@ -15,6 +15,17 @@ _READS = ("IteratorGetNext", "OptionalGetValue", "OptionalFromValue", "TensorLis
 _DRAWS = ("Random", "Sampler", "Multinomial", "Bernoulli")
 """Parts of the names of operations whose results each rank may draw for itself."""
 
+_OF_NO_SAMPLE = "_hvd_dbs_of_no_sample"
+"""Attribute of a tensor that is known to depend on no sample, where the graph does not show it."""
+
+
+def mark_of_no_sample(tensor: tf.Tensor) -> tf.Tensor:
+    """The same tensor, known to depend on no sample, as what a loop over samples gives back."""
+    marked = tf.identity(tensor)
+    if not tf.executing_eagerly():
+        setattr(marked, _OF_NO_SAMPLE, True)
+    return marked
+
 
 def depends_on_samples(tensor: tf.Tensor, known: Iterable[tf.Tensor] = ()) -> bool | None:
     """Whether a tensor's values depend on the samples of the step, or on random draws.
@@ -37,6 +48,8 @@ def depends_on_samples(tensor: tf.Tensor, known: Iterable[tf.Tensor] = ()) -> bo
         if id(one) in seen:
             continue
         seen.add(id(one))
+        if hasattr(one, _OF_NO_SAMPLE):
+            continue
         kind = one.op.type
         if kind in _BY_SHAPE or one.dtype == tf.resource:
             continue

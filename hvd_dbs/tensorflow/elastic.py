@@ -19,6 +19,7 @@ from hvd_dbs.balancer import Balancer
 from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.elastic import rendezvous
 from hvd_dbs.elastic.rendezvous import init
+from hvd_dbs.job.memory_bounds import StepTooLargeError
 from hvd_dbs.tensorflow.elastic_state import ElasticState
 from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 from hvd_dbs.watchdog import crash_report
@@ -46,6 +47,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The function is called with the state that all ranks agree on. Where a rank dies it is called
     again from the last commit; where ranks are added or removed, from the state at that commit.
+    Where a step of `fit` with a balancer runs out of memory on a rank, that rank gets fewer samples
+    from the last commit on.
     What it does before its first collective operation a rank that joins later does alone, so
     nothing collective may stand before its call, and it must be able to go on from the state:
     `model.fit(..., initial_epoch=state.epoch)`.
@@ -107,11 +110,14 @@ def _run_until_done(state: ElasticState, train: Callable[[], Any]) -> Any:
             state.save()
             state.pause()
         except Exception as error:
-            if not (crash_report.is_lost_peer(error) and rendezvous.has_store()):
+            is_too_large = isinstance(error, StepTooLargeError)
+            may_go_on = is_too_large or crash_report.is_lost_peer(error)
+            if not (may_go_on and rendezvous.has_store()):
                 raise
             _LOGGER.warning(
-                "another rank is gone; going back to the last commit. (%s)",
-                crash_report.last_line(error),
+                "%s; going back to the last commit. (%s)",
+                "this rank gets fewer samples" if is_too_large else "another rank is gone",
+                str(error) if is_too_large else crash_report.last_line(error),
             )
             state.pause()
             state.restore()

@@ -35,7 +35,7 @@ def reduce_rows(
         size: Number of ranks that take part.
         reduce: Reduces gradients over all ranks; puts rows of sparse ones one after the other.
     """
-    parts = [_parts(gradient) for gradient in gradients]
+    parts = [parts_of(gradient) for gradient in gradients]
     sent: list[Gradient] = []
     for of_gradient in parts:
         for part, is_shared in of_gradient:
@@ -44,12 +44,12 @@ def reduce_rows(
             sent.append(part.values if is_tensor else part)
     received = iter(reduce(sent))
     return [
-        _joined([_merged(next(received), part, is_shared, size) for part, is_shared in of_gradient])
+        joined([_merged(next(received), part, is_shared, size) for part, is_shared in of_gradient])
         for of_gradient in parts
     ]
 
 
-def _parts(gradient: Gradient) -> list[tuple[Gradient, bool]]:
+def parts_of(gradient: Gradient) -> list[tuple[Gradient, bool]]:
     """A gradient, or its look-ups one by one, and whether the rows of each are of no sample."""
     if not isinstance(gradient, tf.IndexedSlices):
         return [(gradient, False)]
@@ -106,8 +106,8 @@ def _merged(received: Gradient, sent: Gradient, is_shared: bool, size: int) -> G
     return tf.IndexedSlices(summed, rows, sent.dense_shape)
 
 
-def _joined(parts: list[Gradient]) -> Gradient:
-    """One gradient of its look-ups."""
+def joined(parts: list[Gradient]) -> Gradient:
+    """One gradient of its look-ups, as `parts_of` gives them."""
     if len(parts) == 1:
         return parts[0]
     values = tf.concat([part.values for part in parts], 0)

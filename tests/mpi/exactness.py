@@ -34,6 +34,7 @@ def exact(
     tolerance: float = 1e-10,
     fit_options: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] = lambda dataset: dataset,
+    bounds: Callable[[], dict[str, Any]] = dict,
     **compile_options: Any,
 ) -> Callable[[], None]:
     """A check: 15 steps on uneven ranks, with plans that change, equal those of one process.
@@ -52,6 +53,7 @@ def exact(
         tolerance: Most that a weight or a reported number may differ by.
         fit_options: More arguments of `fit`.
         transform: Follows `balancer.dataset`, and the batches of one process.
+        bounds: Makes more arguments of the balancer, such as `micro_batch_size`.
         **compile_options: Loss and metrics.
     """
 
@@ -66,7 +68,8 @@ def exact(
         with _precision(floatx, policy or floatx):
             strategy = os.environ.get("EXACTNESS_STRATEGY")
             every = None if strategy else 2  # Plans change every second step.
-            balancer = hvd.Balancer(B, strategy or scripted(some_plans(B)), every=every)
+            plans = strategy or scripted(some_plans(B))
+            balancer = hvd.Balancer(B, plans, every=every, **bounds())
             net = build()
             compile_for(net, lambda one: hvd.DistributedOptimizer(one, balancer=balancer))
             dataset = transform(balancer.dataset(data(), shuffle_seed=SEED))

@@ -25,12 +25,28 @@ _WITH_ADAPTIVE = (
     "check_two_outputs_with_different_masks",
     "check_own_step",
 )
+_IN_MICRO_BATCHES = (
+    "check_in_parts_by_rank",
+    "check_in_parts_two_outputs_with_different_masks",
+    "check_in_parts_embeddings",
+    "check_in_parts_overflow_on_one_rank",
+    "check_in_parts_xla",
+    "check_a_pass_has_one_micro_batch_and_is_traced_once",
+    "check_a_loop_of_ones_own_equals_one_process",
+    "check_what_cannot_be_cut_is_an_error_on_all_ranks",
+    "check_batch_normalization_is_warned_of",
+    "check_counters_of_random_layers_are_the_same_on_all_ranks",
+    "check_xla_compiles_micro_batches_and_leaves_exchanges_alone",
+)
 _HAS_TIME = os.environ.get("HVD_DBS_ALL_CASES") == "1"
 
-test_two_ranks = as_tests("exactness", "loud", ranks=2)
+_MICRO_BATCHES = "micro_batch" if _HAS_TIME else some("micro_batch", _IN_MICRO_BATCHES)
+
+test_two_ranks = as_tests("exactness", "loud", _MICRO_BATCHES, ranks=2)
 test_three_ranks = as_tests(
     "exactness" if _HAS_TIME else some("exactness", _ON_THREE_RANKS),
     some("statistics", _STATISTICS_ON_THREE_RANKS),
+    "micro_batch" if _HAS_TIME else some("micro_batch", ["check_in_parts_by_rank"]),
     some("random", ["check_seeds_are_split_once_however_often"]),
     *("job", "resume"),
     ranks=3,

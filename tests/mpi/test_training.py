@@ -26,6 +26,7 @@ test_two_ranks = as_tests(
     *(
         "keras",
         "learning_rate",
+        "memory",
         "source",
         "journal",
         "verify",
@@ -38,6 +39,7 @@ test_two_ranks = as_tests(
 test_one_rank = as_tests(
     some("training", _ON_ONE_RANK),
     some("evaluation", ["check_evaluate_equals_one_process"]),
+    some("memory", ["check_a_step_that_does_not_fit_is_named"]),
     some("source", ["check_records_in_files_equal_one_process"]),
     *("keras", "learning_rate", "job", "wrong_use", "clock", "resume"),
     ranks=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from hvd_dbs.watchdog.activity import call_of_fit
 PACKAGE = Path(__file__).resolve().parents[2] / "hvd_dbs"
 PRIVATE = re.compile(
     r"keras\.src\b|\._(?:flatten_layers|symbolic_build|distributed_dataset|flat_losses|compile_loss"
-    r"|aggregate_additional_loss|seed_generators|initial_epoch|momentums|iterations|losses"
+    r"|aggregate_additional_loss|compile_config|loss_tracker|compute_loss|call_has_training_arg"
+    r"|seed_generators|initial_epoch|momentums|iterations|losses"
     r"|trainable_variables|non_trainable_variables)\b|\"_(?:flat_losses|distributed_dataset)\""
 )
 
@@ -162,3 +164,26 @@ def test_the_global_seed_generator_is_that_of_random_functions():
     before = generator.state.numpy().copy()
     keras.random.uniform((1,))
     assert not np.array_equal(generator.state.numpy(), before)
+
+
+def test_the_parts_of_a_training_step_do_what_the_step_does(trained):
+    model, _ = trained
+    x, y = np.full((4, 2), 2.0), np.ones((4, 1))
+    assert internals.has_step_of_keras(model.train_step)
+    assert not internals.has_step_of_keras(functools.partial(model.train_step))
+    values = model.get_weights()  # Seeds of its dropout too.
+    reported = model.train_on_batch(x, y, return_dict=True)["loss"]
+    model.set_weights(values)
+    y_pred = internals.predictions_of_step(model, x)
+    loss = internals.loss_of_step(model, x, y, y_pred, None)
+    model.reset_metrics()
+    internals.note_loss(model, loss, 4)
+    assert float(model.get_metrics_result()["loss"]) == pytest.approx(reported)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_what_compile_was_told_of_xla(jit_compile):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=jit_compile)
+    model.jit_compile = False
+    assert internals.is_compiled_with_xla(model) == jit_compile

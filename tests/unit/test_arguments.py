@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing.place import Place
-from hvd_dbs.job.arguments import BalancerArguments, BatchSizeLimits
+from hvd_dbs.job.arguments import BalancerArguments, BatchSizeLimits, MicroBatches
 
 PLACES = [Place("a"), Place("b")]
 A100 = Place("node7.cluster.local", "NVIDIA A100-SXM4-80GB", "0a1b2c")
@@ -130,3 +130,26 @@ def test_hosts_of_elastic_jobs_may_come_later():
 def test_bounds_that_are_none_are_named(given, error, text):
     with pytest.raises(error, match=text):
         BatchSizeLimits(1, given, 1).bounds(PLACES)
+
+
+@pytest.mark.parametrize(
+    ("given", "multiples"),
+    [
+        (MicroBatches(8), (24, None)),
+        (MicroBatches([8, 4]), (12, (24, 12))),
+        (MicroBatches({"NVIDIA A100*": 8, "*": 4}), (12, (24, 12))),
+        (MicroBatches(8, allow_partial=True), (3, None)),
+        (MicroBatches(), (3, None)),
+    ],
+)
+def test_batch_sizes_are_multiples_of_whole_micro_batches(given, multiples):
+    bounds = BatchSizeLimits(1, None, 3, given).bounds([A100, T4])
+    assert (bounds.multiple_of, bounds.multiples) == multiples
+
+
+def test_micro_batch_sizes_by_rank():
+    assert MicroBatches({"NVIDIA A100*": 8, "*": 4}).sizes([T4, A100]) == [4, 8]
+    assert MicroBatches(8, allow_partial=True).sizes(PLACES) == [8, 8]
+    assert MicroBatches().sizes(PLACES) == [None, None]
+    with pytest.raises(TypeError, match=r"micro_batch_size=2\.0 is a float"):
+        MicroBatches(2.0).sizes(PLACES)

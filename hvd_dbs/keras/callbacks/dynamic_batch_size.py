@@ -20,7 +20,9 @@ from hvd_dbs.keras.callback_checks import of_all_ranks, require_averages, steeri
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
 from hvd_dbs.keras.internals import data_of_epoch
+from hvd_dbs.keras.lack_of_memory import name_lack_of_memory
 from hvd_dbs.keras.layers.sync_batch_normalization import synchronize_batch_normalization
+from hvd_dbs.keras.memory_search import bound_by_memory
 from hvd_dbs.keras.model_fingerprint import model_fingerprint
 from hvd_dbs.keras.model_optimizers import balancer_of, optimizers_of
 from hvd_dbs.keras.same_weights import difference_from_rank_0
@@ -77,7 +79,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def set_model(self, model: keras.Model) -> None:
         """Takes part in the training steps of the model that `fit` is called of."""
         super().set_model(model)
-        train_on_global_batches(model, self._balancer)
+        name_lack_of_memory(model, self._session)
+        self._micro_batches = train_on_global_batches(model, self._balancer)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that model, data set and balancer belong together, on all ranks."""
@@ -87,11 +90,13 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._check()
         agreement.require_equal(collective, self._arguments())
         turn_off_xla(self.model)
+        self._micro_batches.warn()
         synchronize_batch_normalization(self.model)
         self._statistics = BatchStatistics(self.model, collective)
         self._before_padding = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
         fingerprint = model_fingerprint(self.model) if self._session.profile.is_used else ""
+        bound_by_memory(self.model, self._session, self._micro_batches, fingerprint)
         self._loop.begin_training(self.model.steps_per_execution, fingerprint)
         set_initial_epoch(self.model, self._position)
 
@@ -270,6 +275,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"hvd.DistributedOptimizer(optimizer, balancer=balancer), and compile the model "
                 f"with it or keep it as an attribute of the model."
             )
+        self._micro_batches.check()
         call = call_of_fit()  # Keras tells callbacks nothing of the data.
         if call is not None and (moves := moves_of(call.f_locals.get("x"))):
             raise ValueError(

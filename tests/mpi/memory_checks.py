@@ -1,0 +1,132 @@
+"""Bounds that ranks find out by themselves, and steps that do not fit. On 2 ranks."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+import hvd_dbs.keras as hvd
+from hvd_dbs.job.profile_file import read_memory
+from tests.mpi.exactness_models import CLASSES, cross_entropy, points
+from tests.mpi.problems import SEED, fit, flat, hvd_collective
+from tests.mpi.profile_checks import ranks_on
+from tests.mpi.together import captured, shared
+
+B = 16
+FITS = 5
+"""Samples that rank 0's memory holds in these checks; that of others holds all."""
+
+
+class Full(layers.Layer):
+    """Runs out of memory on rank 0, as a device does, where a batch is too large for it."""
+
+    def __init__(self, fits=FITS):
+        super().__init__()
+        self.fits, self.tried = fits, []
+
+    def call(self, x, training=False):
+        def allocate(num_samples):
+            self.tried.append(int(num_samples))
+            if hvd.rank() == 0 and num_samples > self.fits:
+                raise MemoryError("on purpose")  # TensorFlow's ResourceExhaustedError.
+            return num_samples
+
+        if not training:
+            return x
+        num_samples = tf.numpy_function(allocate, [tf.shape(x)[0]], tf.int32)
+        return x + 0 * tf.cast(tf.ensure_shape(num_samples, []), x.dtype)
+
+
+def _net(full):
+    keras.utils.set_random_seed(1)
+    hidden = [layers.Dense(8), layers.BatchNormalization(), full, layers.Dropout(0.3, seed=2)]
+    return keras.Sequential([layers.Input((5,)), *hidden, layers.Dense(CLASSES)])
+
+
+def _train(full, balancer, epochs=2):
+    net = _net(full)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), balancer=balancer)
+    net.compile(optimizer, loss=cross_entropy(), metrics=["accuracy"])
+    data = balancer.dataset(points(), shuffle_seed=SEED)
+    history = fit(net, balancer, data, epochs).history
+    return net, history
+
+
+def check_a_rank_finds_its_bound_and_changes_nothing_by_it():
+    full = Full()
+    with captured("hvd_dbs.job.session") as records:
+        found = hvd.Balancer(B, "even", max_batch_size="auto")
+        net, history = _train(full, found)
+    assert found.plan.batch_sizes[0] == FITS
+    lines = [record.getMessage() for record in records]
+    none = ", None" * (hvd.size() - 1)
+    expected = [f"memory bounds local batch sizes to [{FITS}{none}]"]
+    assert lines == (expected if hvd.rank() == 0 else [])
+    most = [FITS] + [B] * (hvd.size() - 1)
+    given = hvd.Balancer(B, "even", max_batch_size=most)
+    expected_net, expected_history = _train(Full(), given)
+    for one, other in zip(net.variables, expected_net.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy(), err_msg=one.path)
+    np.testing.assert_array_equal(flat(net), flat(expected_net))
+    assert history == expected_history
+
+
+def check_what_was_found_is_in_the_profile():
+    path = Path(shared(tempfile.mkdtemp())) / "cluster.json"
+    with ranks_on("fast device", "slow device") as ranks:
+        _train(Full(), ranks.balancer(B, "dbs", max_batch_size="auto", profile=path))
+        full = Full()
+        balancer = ranks.balancer(B, "dbs", max_batch_size="auto", profile=path)
+        _train(full, balancer)
+    assert balancer.plan.batch_sizes[0] <= FITS
+    if hvd.rank() == 0:
+        assert max(full.tried) <= FITS
+        names = list(read_memory(path, _fingerprint(), B))
+        assert len(names) == 1 and names[0].startswith("fast device")
+
+
+def _fingerprint():
+    from hvd_dbs.keras.model_fingerprint import model_fingerprint
+
+    net = _net(Full())
+    net.compile("sgd", "mse")
+    return model_fingerprint(net)
+
+
+def check_a_global_batch_that_does_not_fit_is_an_error_on_all_ranks():
+    class SmallEverywhere(Full):
+        def call(self, x, training=False):
+            num_samples = tf.numpy_function(self.allocate, [tf.shape(x)[0]], tf.int32)
+            return x + 0 * tf.cast(tf.ensure_shape(num_samples, []), x.dtype)
+
+        def allocate(self, num_samples):
+            if num_samples > 2:
+                raise MemoryError("on purpose")
+            return num_samples
+
+    with pytest.raises(ValueError, match="allows at most"):
+        _train(SmallEverywhere(), hvd.Balancer(B, max_batch_size="auto"))
+    with pytest.raises(ValueError, match="memory of rank 0 does not hold a step of one sample"):
+        _train(Full(0), hvd.Balancer(B, max_batch_size="auto"))
+    with pytest.raises(ValueError, match="was given with micro_batch_size"):
+        hvd.Balancer(B, max_batch_size="auto", micro_batch_size=2)
+    balancer = hvd.Balancer(B, max_batch_size="auto")
+    with pytest.raises(ValueError, match="a loop of your own is not looked into"):
+        balancer.epochs(balancer.dataset(points()), 1)
+
+
+def check_a_step_that_does_not_fit_is_named():
+    """By the rank that it happens on; alone, since the others wait for it."""
+    if hvd_collective().size > 1:
+        pytest.skip("on 1 rank")
+    with pytest.raises(MemoryError, match=r"Rank 0 .* in a step of 16 samples.*: 14"):
+        _train(Full(), hvd.Balancer(B))
+    with pytest.raises(MemoryError, match=r"micro-batches of 8 samples.*micro_batch_size=4"):
+        _train(Full(), hvd.Balancer(B, micro_batch_size=8))
+    _train(Full(), hvd.Balancer(B, micro_batch_size=4))
