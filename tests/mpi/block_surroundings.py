@@ -185,6 +185,7 @@ dataset_size = 600
     ),
     # One kind of device for all ranks that there are here, and two that no rank has.
     Around("docs/devices.md", "NVIDIA A100*", instead={"NVIDIA A100*": "?*"}),
+    Around("docs/micro_batches.md", "NVIDIA A100*", instead={"NVIDIA A100*": "?*"}),
     Around("docs/elastic.md", before="optimizer = keras.optimizers.SGD(0.1)"),
     Around(
         "docs/exactness.md",
