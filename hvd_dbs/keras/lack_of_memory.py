@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-import socket
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from hvd_dbs.host.device_kind import device_kind
 from hvd_dbs.job.memory_bounds import StepTooLargeError
+from hvd_dbs.job.places import own_place
 from hvd_dbs.job.session import Session
 from hvd_dbs.watchdog.crash_report import last_line
 
@@ -56,13 +55,13 @@ def _naming(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
 
 
 def _what_to_do(session: Session, error: tf.errors.ResourceExhaustedError) -> str:
-    rank, size = session.collective.rank, session.micro_batch_size
+    rank, size, place = session.collective.rank, session.micro_batch_size, own_place()
     num_samples = session.loop.agreed_plan.batch_sizes[rank]
     most = num_samples if size is not None else session.memory.note_lack(num_samples)
     cut = "" if size is None else f", in micro-batches of {size} samples"
     advice = (
-        f"Bound it: Balancer(..., max_batch_size=...) for {socket.gethostname()!r} or "
-        f"{device_kind()!r}: {most}; or give micro_batch_size, or "
+        f"Bound it: Balancer(..., max_batch_size=...) for {place.host!r} or "
+        f"{place.device!r}: {most}; or give micro_batch_size, or "
         f'max_batch_size="auto".'
     )
     if size is not None:
@@ -71,6 +70,6 @@ def _what_to_do(session: Session, error: tf.errors.ResourceExhaustedError) -> st
     found = re.search(r"OOM when allocating[^\n]*", error.message)
     text = found[0] if found else last_line(error)
     return (
-        f"Rank {rank} (host {socket.gethostname()}) has run out of memory in a step of "
+        f"Rank {rank} (host {place.host}) has run out of memory in a step of "
         f"{num_samples} samples{cut}: {text}. {advice}"
     )

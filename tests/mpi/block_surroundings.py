@@ -199,6 +199,7 @@ dataset_size = 600
         "*-16GB",
         instead={'"*-16GB": 48, "Tesla T4": 48, "*-80GB": 256': '"?*": 256, "Tesla T4": 48'},
     ),
+    Around("docs/micro_batches.md", "NVIDIA A100*", instead={"NVIDIA A100*": "?*"}),
     Around("docs/elastic.md", before="optimizer = keras.optimizers.SGD(0.1)"),
     Around(
         "docs/exactness.md",

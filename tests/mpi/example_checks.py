@@ -71,6 +71,12 @@ def check_gradient_accumulation():
     assert names["balancer"].loop.position.num_steps * NUM_EPOCHS == 2 * NUM_UPDATES
 
 
+def check_micro_batches():
+    names, _ = run("micro_batches")
+    assert all(samples % 16 == 0 for samples in names["balancer"].plan.batch_sizes)
+    np.testing.assert_allclose(weights(names), weights(base()), atol=0.01)
+
+
 def check_tfrecord():
     names, _ = run("tfrecord")
     assert names["balancer"].loop.position.stage.num_samples == NUM_IMAGES
