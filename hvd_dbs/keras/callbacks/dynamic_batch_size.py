@@ -69,10 +69,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._evaluation = self._session.evaluation
         self._before_padding: list[tuple[tf.Variable, tf.Tensor]] = []
         self._step_file = StepFile() if balancer.rank == 0 else None
-        self._steps_seen = 0
-        self._num_steps = 0
-        self._has_stepped = False
-        self._has_begun = False
+        self._steps_seen = self._num_steps = 0
+        self._has_stepped = self._has_begun = False
         self._end_of_epoch = _EndOfEpoch()
         self._statistics: BatchStatistics | None = None
 
@@ -106,8 +104,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         clear_initial_epoch(self.model, self._position)
         if not self._has_begun:
             self._has_begun = True
-            collective = self._balancer.collective
-            epochs = collective.allgather(np.array([epoch]))
+            epochs = self._balancer.collective.allgather(np.array([epoch]))
             require_same_epoch(epochs[:, 0].tolist())
         self._loop.begin_epoch(epoch)
         self._num_steps = self._position.num_steps_in_epoch
@@ -171,9 +168,8 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             self._statistics.end_epoch(self._loop.samples_in_epoch)
         self._loop.end_epoch()
         if logs is not None:  # Keras gives the callbacks after this one the same dict.
-            logs.update(
-                {f"hvd_dbs/{name}": value for name, value in vars(self._loop.metrics).items()}
-            )
+            metrics = vars(self._loop.metrics)
+            logs.update({f"hvd_dbs/{name}": value for name, value in metrics.items()})
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Lets go of the data set."""
