@@ -84,10 +84,17 @@ def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str
     slower = _precaution(problem.current, curves)
     kind = "a precaution" if np.any(slower) else "a move"
     yield kind, equal_finish(problem, curves.shifted(slower, 1.0))
-    yield "equal shares", problem.apportion(np.ones(problem.current.size))
+    if _is_nearly_even(problem) and np.ptp(problem.current.samples) > problem.bounds.multiple_of:
+        yield "equal shares", problem.apportion(np.ones(problem.current.size))
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)
+
+
+def _is_nearly_even(problem: Problem) -> bool:
+    """Whether shares differ by no more than those of equal ranks may."""
+    mean = problem.global_batch_size / problem.current.size
+    return bool(np.max(np.abs(problem.current.samples / mean - 1)) <= PRIORS.unequal_sd)
 
 
 def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
@@ -123,9 +130,9 @@ def _shift_of_equals(
     width are learnt from all ranks (expectation maximisation).
     """
     size, samples = problem.current.size, problem.current.samples
-    even = np.full(size, problem.global_batch_size / size)
-    if np.max(np.abs(samples / even - 1)) > PRIORS.unequal_sd:
+    if not _is_nearly_even(problem):
         return np.zeros(size), 1.0
+    even = np.full(size, problem.global_batch_size / size)
     off = np.log(curves.seconds(even))
     off = off - np.median(off)
     variance = curves.deviations(even) ** 2
