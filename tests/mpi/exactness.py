@@ -94,7 +94,8 @@ def _numbers(net: keras.Model, history: dict[str, list[float]]) -> dict[str, Any
     weights = {
         f"{i} {v.name}": v.numpy().astype(np.float64).ravel() for i, v in enumerate(net.weights)
     }
-    return weights | {name: np.asarray(values, np.float64) for name, values in history.items()}
+    learnt = {name: values for name, values in history.items() if not name.startswith("hvd_dbs/")}
+    return weights | {name: np.asarray(values, np.float64) for name, values in learnt.items()}
 
 
 def _one_process(
