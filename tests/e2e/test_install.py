@@ -14,8 +14,8 @@ import pytest
 
 from tests.jobs import REPOSITORY, job_environment
 
-SECONDS = 300.0
-"""Of a command: the native library may be compiled in it."""
+SECONDS = 600.0
+"""Of a command: the native library may be compiled in it, beside other tests."""
 
 _WITHOUT_COMPILER = str(Path(sys.executable).parent)
 """A PATH with pip's tools alone."""
