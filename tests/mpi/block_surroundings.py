@@ -129,7 +129,7 @@ assert balancer.global_batch_size == 1024
         "docs/observing.md",
         "balancer.observe(",
         after="""
-model.fit(dataset, epochs=2, shuffle=False, callbacks=callbacks)
+model.fit(dataset, epochs=5, shuffle=False, callbacks=callbacks)
 import os
 assert os.path.isdir("logs/ranks") == (hvd.rank() == 0)
 """,
