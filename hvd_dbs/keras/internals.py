@@ -58,7 +58,7 @@ def compiled_losses(model: keras.Model) -> list[Any]:
 
 
 def is_compiled_with_xla(model: keras.Model) -> bool:
-    """Whether `compile` was told, or chose, to compile steps with XLA."""
+    """Whether steps are compiled with XLA, as given to `compile` or chosen by Keras."""
     return bool(model._compile_config.config["jit_compile"])
 
 
