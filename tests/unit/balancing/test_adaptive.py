@@ -291,6 +291,14 @@ def test_equal_ranks_that_pause_get_equal_shares_again():
     assert set(controller.plan.batch_sizes) == {64}
 
 
+def test_equal_ranks_with_a_plan_of_other_shares_get_equal_ones():
+    """Where noise of 10 % hides from each rank that it is equal."""
+    controller, rng = controller_of(64, batch_size=32), np.random.default_rng(9)
+    controller.adopt(Plan((28,) * 2 + (32,) * 54 + (33,) * 8))
+    trained(controller, np.ones(64), 40, rng, noise=0.1)
+    assert set(controller.plan.batch_sizes) == {32}
+
+
 def test_a_change_that_is_taken_back_makes_no_decision_more_frequent():
     """Half of the step was promised; the next round shows that nothing had changed."""
     solver = DecisionInterval(EqualFinish())
