@@ -1,4 +1,4 @@
-"""What happens to a modelled cluster: each kind lists the periods of the ranks."""
+"""Pauses, false alarms, ranks that leave or join; and all kinds by name, `slowdowns` included."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which rank keeps a job from making progress, from the heartbeats of all ranks.
 
-Pure: no clock and no network. threads carry the heartbeats, a caller gives the time.
+Pure: no clock and no network. Threads carry the heartbeats; a caller gives the time.
 """
 
 from __future__ import annotations

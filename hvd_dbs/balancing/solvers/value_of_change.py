@@ -28,10 +28,10 @@ class ValueOfChange:
     """Of a few plans the one worth most, if it is worth more than the plan in force.
 
     With J the expected log of a step's time (`outlooks`), J' once what a plan shows has been used,
-    T the steps that the pace of the slowest rank is expected to last, and C the price of a switch
+    L the steps that the pace of the slowest rank is expected to last, and C the price of a switch
     in steps, a plan is worth
 
-        T (J'(now) - J'(plan)) - C.
+        L (J'(now) - J'(plan)) - C (1 + communication / busy).
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
     more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares,
