@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves
+from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves, pick
 from hvd_dbs.balancing.point_curves import PointCurves
 from hvd_dbs.balancing.priors import PRIORS
 
@@ -91,15 +91,16 @@ class PosteriorCurves(PointCurves):
             batch_sizes: One for each rank.
             ranks: For which ranks; None: all.
         """
-        if ranks is None:
-            ranks = np.arange(batch_sizes.size)
-        b, points = np.maximum(batch_sizes[ranks], 1.0), self.points[:, ranks]
-        away = np.abs(points - b)
-        away = np.where(np.isfinite(away), away, np.inf)
-        nearest = np.argmin(away, axis=0), np.arange(ranks.size)
-        distance, sd = away[nearest], self.sd[:, ranks][nearest]
-        rough = new_roughness(b, distance) * self.roughness[ranks] ** 2
-        tilt = (np.log(b / points[nearest]) * self.elasticity_sd[ranks]) ** 2
+        some = slice(None) if ranks is None else ranks
+        b, points = np.maximum(batch_sizes[some], 1.0), self.points[:, some]
+        distance, place = np.abs(points[0] - b), np.zeros(b.size, dtype=np.intp)
+        for row in range(1, len(points)):  # Faster than argmin along the short axis.
+            away = np.abs(points[row] - b)
+            is_nearer = away < distance
+            distance, place = np.where(is_nearer, away, distance), np.where(is_nearer, row, place)
+        point, sd = pick(place, points, self.sd[:, some])
+        rough = new_roughness(b, distance) * self.roughness[some] ** 2
+        tilt = (np.log(b / point) * self.elasticity_sd[some]) ** 2
         return np.asarray(np.sqrt(sd**2 + rough + tilt))
 
     def shifted(self, log_shift: NDArray[np.float64], noisier: float) -> PosteriorCurves:
@@ -109,6 +110,8 @@ class PosteriorCurves(PointCurves):
             log_shift: Logarithms of the factors, shape `[size]`.
             noisier: Factor on deviations.
         """
+        if noisier == 1.0 and not log_shift.any():
+            return self  # With what it has computed already.
         factor = np.exp(log_shift)
         return replace(
             self,

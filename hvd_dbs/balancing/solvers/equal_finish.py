@@ -131,9 +131,11 @@ def _allowed(problem: Problem) -> Plan:
     """The plan in force, or the one nearest to it within the bounds."""
     unit = problem.bounds.multiple_of
     low, high = problem.bounds.in_units(problem.global_batch_size)
-    units = np.clip(np.asarray(problem.current.batch_sizes) // unit, low, high)
+    current = problem.current.samples
+    units = np.clip(current // unit, low, high).astype(np.int64)
     if units.sum() * unit == problem.global_batch_size:
-        return Plan.of(units * unit)
+        is_current = np.array_equal(units * unit, current)  # Whose seconds are known already.
+        return problem.current if is_current else Plan.of(units * unit)
     return problem.apportion(np.maximum(units, 1))
 
 
