@@ -12,13 +12,11 @@ from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
 
-_MOST_HALVINGS = 100
+_MOST_ATTEMPTS = 100
 _NEAR = 0.8
 """The shortest step is first sought above this part of the longest allowed."""
-_ACCURACY = 1e-12
-_LARGE, _LARGE_ACCURACY = 131072, 1e-4
-"""With global batches of more units, the search for the shortest step ends at this accuracy; the
-sum is exact all the same."""
+_ACCURACY = 4e-9
+"""Part of the shortest step; curves count a unit as done when a part of 1e-9 of it is missing."""
 _TO_THE_LEAST = 4096
 """Batches of up to so many units are searched to the end where curves have holes."""
 _MANY, _SAMPLED, _SAMPLE_ACCURACY, _SAMPLE_ERROR = 4096, 16, 0.01, 0.03
@@ -148,8 +146,7 @@ def _without_the_bound(
     is left and finish together, earlier than that.
     """
     caps = bracket.caps()
-    spare = 0 if total <= _LARGE else total // 1000
-    if int(caps.sum()) <= total + spare or bracket.low <= 0:
+    if int(caps.sum()) <= total or bracket.low <= 0:
         return caps
     is_late = curves.units_within(bracket.low, grid) < grid.low
     if not np.any(is_late):
@@ -182,15 +179,12 @@ class _Bracket:
         may_be_late: NDArray[np.bool_] | None = None,
     ) -> None:
         self.low, self.deadline = deadlines
-        self._curves = curves.narrow(self.low, self.deadline, grid)
+        self._whole, self._curves = curves, curves.narrow(self.low, self.deadline, grid)
         self._grid, self._total = grid, total
         self._rows = np.arange(grid.low.size)
-        self._large = total > _LARGE
-        self._caps_low = grid.low - 1
-        if self.low > 0:
-            self._caps_low = self._curves.units_within(self.low, grid)
         self._least = grid.low - 1 if may_be_late is None else grid.low - ~may_be_late
-        self._caps = np.maximum(self._curves.units_within(self.deadline, grid), self._least)
+        self._caps_low = self._within(self.low) if self.low > 0 else grid.low - 1
+        self._caps = self._within(self.deadline)
         self._result = self._caps.copy()
 
     def caps(self) -> NDArray[np.int64]:
@@ -209,19 +203,19 @@ class _Bracket:
         return self._suffice(self._caps_low)
 
     def close(self, accuracy: float = _ACCURACY) -> None:
-        """Narrows until nothing fits in between, or the deadline is known that well."""
-        if self._large:
-            accuracy = max(accuracy, _LARGE_ACCURACY)
+        """Narrows until one unit of each rank is in between, or the deadline is known that well."""
         settled = 0
-        for attempt in range(_MOST_HALVINGS):
+        for attempt in range(_MOST_ATTEMPTS):
             above = settled + int(self._caps.sum()) - self._total
             if above <= 0 or self.deadline - self.low <= accuracy * self.deadline:
                 break
+            gaps = self._caps - np.maximum(self._caps_low, self._least)
+            if np.max(gaps) == 1:
+                self._end(np.flatnonzero(gaps), above)
+                break
             below = settled + int(np.maximum(self._caps_low, 0).sum()) - self._total
-            # The sum of caps is nearly a line: aim at its zero, but halve every third time.
-            part = -below / (above - below) if attempt % 3 and below < 0 else 0.5
-            deadline = self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
-            caps = np.maximum(self._curves.units_within(deadline, self._grid), self._least)
+            deadline = self._between(attempt, below, above)
+            caps = self._within(deadline)
             # Ranks that are settled meet every deadline that is left.
             if self._suffice(caps, settled):
                 self.deadline, self._caps = deadline, caps
@@ -234,6 +228,36 @@ class _Bracket:
                 self._caps_low, self._least = self._caps_low[moving], self._least[moving]
                 self._curves, self._grid = self._curves.take(moving), self._grid.take(moving)
                 settled = int(self._result.sum()) - int(self._caps.sum())
+
+    def _within(self, deadline: float) -> NDArray[np.int64]:
+        return np.maximum(self._curves.units_within(deadline, self._grid), self._least)
+
+    def _between(self, attempt: int, below: int, above: int) -> float:
+        """The deadline to try next, given how many units the two are below and above the sum."""
+        if below >= 0:  # Some rank has yet to finish its fewest samples, and sets the deadline.
+            late = np.flatnonzero(np.maximum(self._caps_low, self._least) < self._grid.low)
+            latest = float(np.max(self._seconds(late, self._grid.low), initial=0.0))
+            if self.low < latest <= self.deadline:
+                return min(latest, self.deadline * (1 - _ACCURACY / 2))
+        # The sum of caps is nearly a line: aim at its zero, and halve now and then.
+        part = -below / (above - below) if attempt % 3 and below < 0 else 0.5
+        return self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
+
+    def _seconds(self, moving: NDArray[np.intp], units: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Seconds of some of the ranks that are not settled, with their units of all of these."""
+        batch_sizes = units[moving].astype(np.float64) * self._grid.multiple_of
+        return self._whole.take(self._rows[moving]).seconds(batch_sizes)
+
+    def _end(self, moving: NDArray[np.intp], above: int) -> None:
+        """Takes the deadline at which enough ranks, `above` less than all, do one more unit."""
+        seconds = self._seconds(moving, self._caps)
+        is_needed = self._caps_low[moving] < self._grid.low[moving]
+        deadline = float(np.max(seconds, where=is_needed, initial=self.low))
+        needed = moving.size - above
+        if needed > 0:
+            deadline = max(deadline, float(np.partition(seconds, needed - 1)[needed - 1]))
+        self.deadline = deadline * (1 + _ACCURACY)
+        self._caps[moving] -= seconds > self.deadline
 
     def _suffice(self, caps: NDArray[np.int64], settled: int = 0) -> bool:
         """Whether each rank has its fewest units at least, and all together have enough."""
