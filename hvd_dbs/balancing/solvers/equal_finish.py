@@ -93,21 +93,35 @@ def plan_within(
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
     total = problem.global_batch_size // unit
-    near, far = _likely(curves, grid, total, deadlines)
-    bracket = _Bracket(curves, grid, total, (near, far))
-    if not bracket.is_reached and far < deadlines[1]:
-        near, far = far, deadlines[1]
-        bracket = _Bracket(curves, grid, total, (near, far))
-    if not bracket.is_reached:
+    bracket = _closed(curves, grid, total, deadlines)
+    if bracket is None:
         return None
-    if deadlines[0] < near and bracket.is_passed:
-        bracket = _Bracket(curves, grid, total, (deadlines[0], near))
-    bracket.close()
     caps = _without_the_bound(curves, grid, total, bracket)
     found = give_back(curves, grid, caps, total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
         found = reach_sum(curves, grid, total, (bracket.low, deadlines[1]))
     return None if found is None else Plan.of(found * unit)
+
+
+def _closed(
+    curves: TimeCurves,
+    grid: Grid,
+    total: int,
+    deadlines: tuple[float, float],
+    may_be_late: NDArray[np.bool_] | None = None,
+) -> _Bracket | None:
+    """The closed bracket of the shortest deadline; None where the second one is too short."""
+    near, far = _likely(curves, grid, total, deadlines)
+    bracket = _Bracket(curves, grid, total, (near, far), may_be_late)
+    if not bracket.is_reached and far < deadlines[1]:
+        near, far = far, deadlines[1]
+        bracket = _Bracket(curves, grid, total, (near, far), may_be_late)
+    if not bracket.is_reached:
+        return None
+    if deadlines[0] < near and bracket.is_passed:
+        bracket = _Bracket(curves, grid, total, (deadlines[0], near), may_be_late)
+    bracket.close()
+    return bracket
 
 
 def _likely(
@@ -138,7 +152,11 @@ def _allowed(problem: Problem) -> Plan:
 
 
 def _without_the_bound(
-    curves: TimeCurves, grid: Grid, total: int, bracket: _Bracket
+    curves: TimeCurves,
+    grid: Grid,
+    total: int,
+    bracket: _Bracket,
+    may_be_late: NDArray[np.bool_] | bool = False,
 ) -> NDArray[np.int64]:
     """Most units by rank; where a lower bound alone makes the step long, the others need not.
 
@@ -148,19 +166,19 @@ def _without_the_bound(
     caps = bracket.caps()
     if int(caps.sum()) <= total or bracket.low <= 0:
         return caps
-    is_late = curves.units_within(bracket.low, grid) < grid.low
+    is_late = (curves.units_within(bracket.low, grid) < grid.low) & np.logical_not(may_be_late)
     if not np.any(is_late):
         return caps
     # On saw-teeth, a rank may be in time with more than its fewest samples alone, and stays.
     fewest = curves.seconds(grid.low.astype(np.float64) * grid.multiple_of)
-    may_be_late = fewest <= bracket.deadline
+    may_be_late = may_be_late | (fewest <= bracket.deadline)
     others = np.flatnonzero(may_be_late | ~is_late)
     left = total - int(caps.sum()) + int(caps[others].sum())
     if left >= int(grid.low[others].sum()):
-        part, part_grid = curves.take(others), grid.take(others)
-        inner = _Bracket(part, part_grid, left, (0.0, bracket.deadline), may_be_late[others])
-        inner.close()
-        caps[others] = inner.caps()
+        part, part_grid, late = curves.take(others), grid.take(others), may_be_late[others]
+        inner = _closed(part, part_grid, left, (0.0, bracket.deadline), late)
+        if inner is not None:
+            caps[others] = _without_the_bound(part, part_grid, left, inner, late)
     return caps
 
 
