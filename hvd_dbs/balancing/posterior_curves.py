@@ -157,8 +157,12 @@ def new_roughness(
         distance: From the nearest batch size of which it is known, in samples, same shape.
     """
     between = -np.expm1(-4 * distance / PRIORS.tile)
-    is_tile = (batch_sizes % PRIORS.tile == 0) & (distance > 0)
-    return np.where(is_tile, tile_roughness(batch_sizes) ** 2, between)
+    return between + np.where(distance > 0, filled_tile(batch_sizes), 0.0)
+
+
+def filled_tile(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What filling the last tile adds to that, in parts of tau^2; 0 where it is not filled."""
+    return np.where(batch_sizes % PRIORS.tile == 0, tile_roughness(batch_sizes) ** 2 - 1, 0.0)
 
 
 def tile_roughness(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:

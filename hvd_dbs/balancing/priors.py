@@ -25,8 +25,8 @@ class Priors:
     tile_roughness: float = 8.0
     """Times the roughness that filling a tile may save, at most: a quarter of a step."""
     jump_rate: float = 0.02
-    """Part of batch sizes from which on another kernel is used: on four measured GPUs 2.3 % change
-    a step by a tenth or more."""
+    """Part of batch sizes that are off the smooth line by a tenth or more: 2.3 % on four measured
+    GPUs."""
 
     # What a round shows of it.
     noise_sd: float = 0.03
@@ -45,8 +45,8 @@ class Priors:
     """Log seconds of a change, or of a jump of the curve: up to twice as slow or as fast is
     common."""
     trend_rounds: float = 4.0
-    """Rounds over which surprises are averaged, to see whether they point the same way: the fewest
-    in which a trend exceeds the noise."""
+    """Rounds over which surprises are averaged, to see whether they point the same way: few, so
+    that a drift is followed soon."""
     trend_sigmas: float = 3.5
     """Deviations from which such a mean is no chance: one in about 2,000 rounds exceeds them."""
     pause_rate: float = 0.005
@@ -89,7 +89,8 @@ class Priors:
     gain_memory: float = 30.0
     """Steps over which the gains of decisions are remembered: a few rounds in peace."""
     most_steps: float = 20.0
-    """Steps between two decisions at most: a change without a signal is seen within these."""
+    """Steps between two decisions, unless these cost too much: a change without a signal is seen
+    within these."""
     decision_share: float = 0.002
     """Part of the time that decisions may take where nothing changes: too little to measure."""
 

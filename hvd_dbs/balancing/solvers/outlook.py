@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,21 +16,10 @@ _MOST_RANKS, _REST = 128, 128
 """Of more ranks, the latest ones are looked at, and a sample of the others."""
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """Expected log seconds of a step.
-
-    Attributes:
-        now: With the plan as it is.
-        later: Once each rank has kept the better of what it had and what a few steps show.
-    """
-
-    now: float
-    later: float
-
-
-def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[Outlook, Outlook]:
+def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float, float]:
     """Expected log of the longest time of all ranks, with the plan in force and with another.
+
+    That is once each rank has kept the better of what it had and what a few steps show.
 
     Args:
         curves: What is known.
@@ -56,7 +43,7 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[Outloo
     new = sd**2 - known**2
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
     later = expected_longest(mean - _BETTER_OF_TWO * new, known, *risk)
-    return Outlook(now, now - better), Outlook(expected_longest(mean, sd, *risk), later)
+    return now - better, later
 
 
 def longest(
@@ -70,12 +57,12 @@ def longest(
     return expected_longest(mean[ranks], sd[ranks], chance[ranks], further[ranks], weight)
 
 
-def _latest(seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def _latest(log_seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """The ranks to look at, and for how many each of them stands."""
-    size = seconds.size
+    size = log_seconds.size
     if size <= _MOST_RANKS + _REST:
         return np.arange(size), np.ones(size)
-    order = np.argpartition(-seconds, _MOST_RANKS)
+    order = np.argpartition(-log_seconds, _MOST_RANKS)
     rest = order[_MOST_RANKS :: -(-(size - _MOST_RANKS) // _REST)]
     stands_for = np.full(rest.size, (size - _MOST_RANKS) / rest.size)
     return np.concatenate([order[:_MOST_RANKS], rest]), np.append(np.ones(_MOST_RANKS), stands_for)
@@ -116,7 +103,7 @@ def expected_longest(
 
 
 def _beyond(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Chance that a standard normal is larger, to about 1 %."""
+    """Chance that a standard normal is larger, to about 1 % (Lin, 1989)."""
     away = np.abs(x)
     tail = 0.5 * np.exp(-(0.717 + 0.416 * away) * away)
     return np.where(x < 0, 1 - tail, tail)

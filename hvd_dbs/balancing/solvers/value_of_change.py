@@ -61,7 +61,7 @@ class ValueOfChange:
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
-            value = life * (now.later - then.later) - price
+            value = life * (now - then) - price
             if value > most:
                 best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
         return Proposal(best, reason), state

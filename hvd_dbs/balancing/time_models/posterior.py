@@ -37,9 +37,8 @@ class Posterior:
     (then it is a Kalman filter's update), a *jump* of the curve or a *change* of pace (g or d
     becomes uncertain, then the same update), a *return* (d becomes 0, and g what it was at the
     baseline speed) or a *pause* (which is left out, and remembered in case the next round shows it
-    again). The mixture is replaced by the normal
-    distribution with its mean and covariance. What is not slow, and what is
-    faster than before, becomes the baseline speed: g takes over d.
+    again). The mixture is replaced by the normal distribution with its mean and covariance. What
+    is not slow, and what is faster than before, becomes the baseline speed: g takes over d.
 
     Variances of noise and of what kernels add to the curve are sums over counts of surprises;
     rates of changes and pauses are counted. Where surprises keep pointing the same way the pace
@@ -67,7 +66,7 @@ class Posterior:
             "noise": np.tile(noise, (num_rows, 1)),
             "roughness": np.tile([PRIORS.roughness_sd**2, 1.0], (num_rows, 1)),
             "trend": np.zeros(num_rows),
-            "suspect": np.zeros((num_rows, 3)),
+            "suspect": np.zeros((num_rows, 4)),
             "events": np.zeros((num_rows, 3)),
             **no_periods(num_rows),
             "usual_batch_size": np.full(points, np.nan),
@@ -95,8 +94,9 @@ class Posterior:
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
+        is_same = new["current"] == b
         slot, fresh = visit(new, b)
-        shift = learn(new, y, shorter, steps, slot, fresh)
+        shift = learn(new, y, shorter, steps, slot, fresh, is_same)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)
         for name in OF_CURVE:

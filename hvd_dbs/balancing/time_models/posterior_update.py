@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.posterior_curves import new_roughness
+from hvd_dbs.balancing.posterior_curves import filled_tile, new_roughness
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
 from hvd_dbs.balancing.time_models.surprise import Surprise, weigh
@@ -80,7 +80,7 @@ def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], Rows]:
         curve = curve_of(state, rows)
         mean, variance, covariance = curve.at(b[rows])
         total, count = state["roughness"][rows].T
-        variance += np.maximum(fresh[rows] - 1, 0) * total / count  # It may fill a tile.
+        variance += filled_tile(b[rows]) * total / count
         state["mean"][rows, at] = mean
         state["covariance"][rows, at, :] = state["covariance"][rows, :, at] = covariance
         state["covariance"][rows, at, at] = np.maximum(variance, LEAST_VARIANCE)
@@ -113,6 +113,7 @@ def learn(
     steps: Rows,
     slot: NDArray[np.intp],
     fresh: Rows,
+    is_same: NDArray[np.bool_],
 ) -> Rows:
     """The posterior after times of exp(y), by how much the ranks' pace has changed.
 
@@ -123,6 +124,7 @@ def learn(
         steps: Steps of the round, same shape.
         slot: Which point the batch size is, same shape.
         fresh: The `new_roughness` there, same shape; 0: the batch size is not new.
+        is_same: Whether the round before had the same batch size, same shape.
     """
     seen = fresh == 0
     rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / steps
@@ -139,10 +141,12 @@ def learn(
         steps,
         shorter,
         is_new,
+        is_same,
     )
     chances = weigh(state, surprise, mean[:, SLOWNESS] > PRIORS.slow)
     held_up = chances.argmax(axis=0) == len(chances) - 1
-    state["suspect"] = np.where(held_up[:, np.newaxis], np.stack([z, *chances[1:3]], axis=1), 0.0)
+    suspect = np.stack([z, noise, *chances[1:3]], axis=1)
+    state["suspect"] = np.where(held_up[:, np.newaxis], suspect, 0.0)
     chances[:, held_up] = np.array([[0.0], [0.0], [0.0], [0.0], [1.0]])
     noisy, jump, change, back, pause = chances
     _mix(
@@ -271,4 +275,5 @@ def _learn_variances(
         state[name] = np.column_stack(list(sums))
     # Averages are known in proportion to the noise, which is only known by and by.
     scale = state["noise"][:, 0] / state["noise"][:, 1] / before
-    state["covariance"] *= scale[:, np.newaxis, np.newaxis]
+    for name in ("covariance", "usual_covariance"):
+        state[name] *= scale[:, np.newaxis, np.newaxis]

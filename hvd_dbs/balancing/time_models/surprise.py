@@ -26,6 +26,7 @@ class Surprise:
         steps: Steps of the round.
         shorter: Log of its mean step over its shortest one, NaN where that is not known.
         is_new: Whether the batch size is new to the rank.
+        is_same: Whether it is that of the round before.
     """
 
     z: Rows
@@ -37,6 +38,7 @@ class Surprise:
     steps: Rows
     shorter: Rows
     is_new: NDArray[np.bool_]
+    is_same: NDArray[np.bool_]
 
 
 def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> Rows:
@@ -62,8 +64,9 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
         surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jump_variance), -np.inf
     )
     # Or it was so in the last round already, which looked like a pause.
-    suspect, *chances = state["suspect"].T
-    again = _normal(z - suspect, known)
+    suspect, noise, *chances = state["suspect"].T
+    chances[0] = chances[0] * surprise.is_same  # A jump is one of a batch size.
+    again = _normal(z - suspect, known + noise)
     with np.errstate(divide="ignore"):
         jump, change = (
             np.logaddexp(log, again + np.log(chance))
@@ -97,7 +100,9 @@ def _normal(z: Rows, variance: Rows) -> Rows:
 
 
 def _student(z: Rows, variance: Rows, freedom: Rows) -> Rows:
-    """Noise whose variance is learnt has the tails of Student's distribution."""
-    return np.asarray(-0.5 * (freedom + 1) * np.log1p(z**2 / variance / freedom)) - 0.5 * np.log(
-        variance
-    )
+    """Noise whose variance is learnt has the tails of Student's distribution.
+
+    Its constant is the normal one times exp(-1 / (4 freedom)), to 3 %.
+    """
+    tails = -0.5 * (freedom + 1) * np.log1p(z**2 / variance / freedom)
+    return np.asarray(tails - 0.5 * np.log(variance) - 0.25 / freedom)
