@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from horovod.runner.http.http_server import RendezvousServer
 
-from hvd_dbs.elastic import launcher_store, rendezvous
+from hvd_dbs.comm import launcher_store
+from hvd_dbs.elastic import rendezvous
 
 
 @pytest.fixture(scope="module")
