@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 
+import horovod.tensorflow as hvd
+
 from hvd_dbs.comm import launcher_store
 from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.watchdog.crash_report import Notice
@@ -63,8 +65,6 @@ def of_job() -> Notice | None:
 
     To be called after `hvd.init()`.
     """
-    import horovod.tensorflow as hvd
-
     if is_elastic() or hvd.size() == 1:
         return None
     if hvd.mpi_enabled():
