@@ -55,7 +55,7 @@ import hvd_dbs.keras as hvd
 hvd.init()
 x, y = np.zeros((8192, 50), np.float32), np.zeros((8192, 1), np.float32)
 
-def leave(megabytes):  # Each training gets the same, whatever those before it have left behind.
+def leave(megabytes):  # Each training gets the same, whatever is left of those before it.
     gc.collect()
     limit = psutil.Process().memory_info().vms + megabytes * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
