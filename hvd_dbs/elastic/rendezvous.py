@@ -20,8 +20,8 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 
+from hvd_dbs.comm import failure_notice, launcher_store
 from hvd_dbs.comm.collective import is_elastic
-from hvd_dbs.elastic import launcher_store
 from hvd_dbs.elastic.ssh_keepalive import warn_without_keepalive
 from hvd_dbs.rank_names import name_ranks
 from hvd_dbs.watchdog.computing import communication_starts
@@ -62,7 +62,7 @@ def init(*arguments: Any, **options: Any) -> None:
             _meet_anew().to_environment()
     with communication_starts():
         hvd.init(*arguments, **options)
-    name_failures()
+    name_failures(failure_notice.of_job())
 
 
 def start_seconds() -> float:
@@ -88,7 +88,7 @@ def start_seconds() -> float:
 
 def has_store() -> bool:
     """Whether a launcher gives places anew to ranks that come and go, on its store."""
-    return is_elastic() and "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ
+    return is_elastic() and launcher_store.is_there()
 
 
 def rejoin() -> None:

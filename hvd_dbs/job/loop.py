@@ -238,6 +238,15 @@ class TrainingLoop:
         return self.position.samples_in_step(step)
 
     @property
+    def samples_under_way(self) -> int:
+        """Most samples of this rank in a step that runs now; 0 between epochs."""
+        position, first = self.position, self.steps_done
+        if not position.is_in_epoch:
+            return 0
+        end = min(first + self._steps_in_call, position.num_steps_in_epoch)
+        return max(map(self.samples_in_step, range(first, end)), default=0)
+
+    @property
     def samples_in_epoch(self) -> int:
         """Samples of this rank in the steps of the epoch so far."""
         return self.samples.total

@@ -21,6 +21,7 @@ from hvd_dbs.job.collective_devices import require_joinable_collectives
 from hvd_dbs.job.datasets import Datasets
 from hvd_dbs.job.decision_log import DecisionLog, open_journal
 from hvd_dbs.job.epochs import Epoch, agreed_epochs, train_epochs
+from hvd_dbs.job.lack_of_memory import explain_lack_of_memory
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.memory_bounds import MemoryBounds
 from hvd_dbs.job.observers import Observer, RankEvent
@@ -127,6 +128,7 @@ class Session:
             )
         if initial_epoch is None:
             initial_epoch = self.position.start_epoch or 0
+        explain_lack_of_memory(self)
         numbers = agreed_epochs(self.collective, num_epochs, initial_epoch)
         return train_epochs(self.loop, dataset, numbers)
 

@@ -9,9 +9,10 @@ import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
@@ -21,6 +22,19 @@ _LOGGER = logging.getLogger(__name__)
 
 LAST_SECONDS = 20.0
 """How long a rank that has failed takes to end, at most: the others wait for it."""
+_OTHERS_SECONDS = 2.0
+"""For which a rank that has failed stays: launchers kill the others as soon as one has ended, and
+these have yet to report why they end."""
+
+
+class Notice(Protocol):
+    """What the first rank that fails lets the others know."""
+
+    def send(self, text: str) -> None:
+        """To all other ranks; the first text counts."""
+
+    def received(self) -> str:
+        """What another rank has sent, or ""."""
 
 
 def is_lost_peer(error: BaseException) -> bool:
@@ -48,21 +62,48 @@ def _after_graph(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def name_failures() -> None:
+def name_failures(notice: Notice | None = None) -> None:
     """Lets an error that ends this process name the rank. Called again where its rank changes.
 
     Launchers mix the output of all ranks, and may name the wrong one: all of them fail when one
     does.
+
+    Args:
+        notice: By which the other ranks know of it; None: they do not.
     """
     report = sys.excepthook
     if not isinstance(report, _CrashReport):
         if hvd.size() == 1:
             return
         report = sys.excepthook = _CrashReport(sys.excepthook)
-    report.rank, report.size = hvd.rank(), hvd.size()
+    report.rank, report.size, report.notice = hvd.rank(), hvd.size(), notice
     # Registered last, so that it runs before Horovod's own functions, which may wait for good.
     atexit.unregister(report.leave)
     atexit.register(report.leave)
+
+
+def explain_failures(explain: Callable[[BaseException], str]) -> None:
+    """Lets an error that ends this process be reported in other words.
+
+    Args:
+        explain: Gives them for an error, or "" where it has none.
+    """
+    if isinstance(sys.excepthook, _CrashReport):
+        sys.excepthook.explain = explain
+
+
+def notify_others(text: str) -> None:
+    """Lets the other ranks know why this one fails, before it does. Not collective."""
+    if isinstance(sys.excepthook, _CrashReport) and sys.excepthook.notice is not None:
+        sys.excepthook.notice.send(text)
+
+
+def notice_of_others(error: BaseException) -> str:
+    """Why an operation has failed, if another rank has sent it; "" if it is not known."""
+    report = sys.excepthook
+    if not isinstance(report, _CrashReport) or report.notice is None or not is_lost_peer(error):
+        return ""
+    return report.notice.received()
 
 
 class _CrashReport:
@@ -74,6 +115,8 @@ class _CrashReport:
 
     def __init__(self, before: Callable[..., Any]) -> None:
         self.rank, self.size = 0, 1
+        self.notice: Notice | None = None
+        self.explain: Callable[[BaseException], str] = lambda error: ""
         self._before = before
         self._has_failed = False
 
@@ -84,16 +127,21 @@ class _CrashReport:
         name = f"rank {self.rank} of {self.size} (host {socket.gethostname()}, "
         name += f"process {os.getpid()})"
         if is_lost_peer(error):
+            if text := notice_of_others(error):
+                _LOGGER.critical("%s ends because of another rank: %s", name, text)
+                return
             _LOGGER.critical(
                 "%s ends: another rank is gone; see its own last line, or the launcher's. (%s)",
                 name,
                 last_line(error),
             )
             return
-        self._before(kind, error, trace)
         is_of_graph = isinstance(error, tf.errors.OpError)
         text = _after_graph(error) if is_of_graph else str(error).partition("\n")[0]
-        _LOGGER.critical("%s has failed: %s: %s", name, kind.__name__, text[:500])
+        text = f"{name} has failed: {kind.__name__}: {self.explain(error) or text[:500]}"
+        notify_others(text)
+        self._before(kind, error, trace)
+        _LOGGER.critical("%s", text)
 
     def leave(self) -> None:
         """Leaves the job, and ends in time: another rank may be frozen and never answer."""
@@ -103,3 +151,5 @@ class _CrashReport:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)
         hvd.shutdown()
+        if self.notice is not None:
+            time.sleep(_OTHERS_SECONDS)

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from hvd_dbs.watchdog.mpi_inbox import MpiInbox
+
 _LONGEST_WAIT = 2.0
 """Seconds: a rank that comes later has failed or hangs."""
 _SLEEP = 1e-3
@@ -21,13 +23,19 @@ def own_communicator() -> Any:
     return MPI.COMM_WORLD.Dup()
 
 
+@functools.cache
+def inbox() -> MpiInbox:
+    """For what a rank that fails sends the others. Collective, the first time."""
+    return MpiInbox(own_communicator())
+
+
 def leave_together_at_exit() -> None:
     """Waits for the others when Python ends, before Horovod's own end. Collective, once a process.
 
     Horovod shuts all ranks down with the first one. A rank that has not looked yet for what the
     last exchange has brought would take that for the failure of another.
     """
-    own_communicator()
+    inbox()
     atexit.unregister(_leave_together)
     atexit.register(_leave_together)
 
@@ -44,8 +52,9 @@ def _leave_together() -> None:
     from mpi4py import MPI
 
     has_failed = getattr(sys, "last_value", None) is not None  # Python's, of an uncaught error.
-    if own_communicator.cache_info().currsize == 0 or has_failed or MPI.Is_finalized():
+    if inbox.cache_info().currsize == 0 or has_failed or MPI.Is_finalized():
         return
+    inbox().close()
     everybody = own_communicator().Ibarrier()
     start = time.monotonic()
     while time.monotonic() - start < _LONGEST_WAIT:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.jobs import mpirun, python, run_job
+from tests.jobs import horovodrun, mpirun, python, run_job
 
 pytestmark = pytest.mark.alone
 
@@ -74,12 +74,57 @@ def test_it_becomes_a_bound_and_training_goes_on(tmp_path):
     assert found == ["8"], job.output
 
 
-def test_in_another_job_it_ends_all_ranks_and_is_named(tmp_path):
+def test_in_another_job_it_ends_all_ranks_and_all_name_it(tmp_path):
     (tmp_path / "train.py").write_text(TRAINING)
     job = run_job(mpirun(2, python(str(tmp_path / "train.py"))), 120)
     assert job.exit_code not in (0, -1), job.output  # Nor has it been killed after the time.
-    assert re.search(
-        r"rank 0 of 2 \(.*\) has failed: StepTooLargeError: Rank 0 \(host .*\) has run out of "
-        r"memory in a step of 8 samples: .*max_batch_size=.*: 7; or give micro_batch_size",
-        job.output,
-    ), job.output
+    cause = (
+        r"Rank 0 \(host .*\) has run out of memory in a step of 8 samples: .*max_batch_size=.*: 7; "
+        r"or give micro_batch_size"
+    )
+    first = rf"rank 0 of 2 \(.*\) has failed: StepTooLargeError: {cause}"
+    assert re.search(first, job.output), job.output
+    other = rf"rank 1 of 2 \(.*\) ends because of another rank: {cause}"
+    assert re.search(other, job.output), job.output
+
+
+LOOP = """
+import logging
+import keras, numpy as np, tensorflow as tf
+import hvd_dbs.keras as hvd
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+hvd.init()
+keras.utils.set_random_seed(1)
+layer = keras.layers.Dense(3)
+layer.build((None, 4))
+balancer = hvd.Balancer(16, hvd.strategies.static([3, 1]))
+optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), balancer=balancer)
+
+@tf.function(reduce_retracing=True)
+def step(x, y):
+    with tf.GradientTape() as tape, hvd.global_batch(balancer):
+        loss = hvd.global_mean((layer(x) - y) ** 2)
+    gradients = tape.gradient(loss, layer.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, layer.trainable_variables))
+
+dataset = balancer.dataset((np.ones((64, 4), "float32"), np.ones((64, 3), "float32")))
+for epoch in balancer.epochs(dataset, 1):
+    for number, (x, y) in enumerate(epoch):
+        if number == 2 and hvd.rank() == 0:
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating on purpose")
+        step(x, y)
+"""
+
+
+def test_in_a_loop_of_ones_own_it_is_named_by_all_ranks(tmp_path):
+    (tmp_path / "train.py").write_text(LOOP)
+    job = run_job(horovodrun(2, python(str(tmp_path / "train.py")), "--gloo"), 120)
+    assert job.exit_code not in (0, -1), job.output
+    cause = (
+        r"Rank 0 \(host .*\) has run out of memory in a step of 12 samples: OOM when allocating on "
+        r"purpose\. Bound it: .*: 10; or give micro_batch_size\."
+    )
+    first = rf"rank 0 of 2 \(.*\) has failed: ResourceExhaustedError: {cause}"
+    assert re.search(first, job.output), job.output
+    assert re.search(rf"rank 1 of 2 \(.*\) ends because of another rank: .*{cause}", job.output)

@@ -27,6 +27,8 @@ from hvd_dbs.job.journal_entries import RoundEntry
 from hvd_dbs.ops import buckets, native
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.tensorflow import gradient_reducer
+from hvd_dbs.watchdog.exit_barrier import own_communicator
+from hvd_dbs.watchdog.mpi_inbox import MpiInbox
 from tests.mpi.problems import SEED, compile_model, fit, hvd_collective, images, sgd
 from tests.mpi.together import meet, shared
 
@@ -173,3 +175,16 @@ def check_negotiation_waits_for_all_ranks_each_time():
         seconds = negotiated.result(60) if hvd.rank() == 0 else negotiation_seconds(ranks)
         assert 0 < seconds < NOISE
     thread.close()
+
+
+def check_a_failure_is_known_to_those_who_wait():
+    """Over MPI, though the others only wait in an operation of Horovod's."""
+    inbox = MpiInbox(own_communicator().Dup())
+    texts = ["out of memory: größer " * 200, "second"]
+    if hvd.rank() == 0:
+        for text in texts:
+            inbox.send(text, limit=20.0)
+    hvd.allreduce(tf.zeros([1]), name="wait")
+    expected = "" if hvd.rank() == 0 else texts[0].encode()[:2000].decode(errors="ignore")
+    assert inbox.text == expected
+    inbox.close()

@@ -75,6 +75,49 @@ def test_it_is_asked_once_whatever_the_rank(words, monkeypatch, caplog):
     assert caplog.messages[0].startswith("rank 1 of 3")
 
 
+class Sent:
+    """What ranks send each other where one fails."""
+
+    def __init__(self, text=""):
+        self.text = text
+
+    def send(self, text):
+        self.text = self.text or text
+
+    def received(self):
+        return self.text
+
+
+def test_the_others_get_the_line_of_the_one_that_has_failed(words, caplog):
+    sent = Sent()
+    crash_report.name_failures(sent)
+    words[0](ValueError, ValueError("on purpose"), None)
+    assert sent.text == caplog.messages[0]
+    assert sent.text.endswith("has failed: ValueError: on purpose")
+
+
+def test_the_others_end_with_that_line(words, caplog):
+    sent = Sent("rank 0 has failed: on purpose")
+    crash_report.name_failures(sent)
+    words[0](type(SHUT_DOWN), SHUT_DOWN, None)
+    assert words[1] == []
+    assert caplog.messages[0].startswith("rank 2 of 3 (host ")
+    assert caplog.messages[0].endswith(f" ends because of another rank: {sent.text}")
+    # Known to those who call an operation, and of no error of their own.
+    assert crash_report.notice_of_others(SHUT_DOWN) == sent.text
+    assert crash_report.notice_of_others(ValueError("x")) == ""
+
+
+def test_an_error_is_reported_in_words_of_others(words, caplog):
+    crash_report.explain_failures(lambda error: "use less" if str(error) == "much" else "")
+    words[0](MemoryError, MemoryError("much"), None)
+    words[0](MemoryError, MemoryError("more"), None)
+    assert [line.partition("has failed: ")[2] for line in caplog.messages] == [
+        "MemoryError: use less",
+        "MemoryError: more",
+    ]
+
+
 FAILING = """
 import atexit, ctypes, sys, threading
 import horovod.tensorflow as hvd

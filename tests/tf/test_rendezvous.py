@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from horovod.runner.http.http_server import RendezvousServer
 
-from hvd_dbs.elastic import launcher_store, rendezvous
+from hvd_dbs.comm import failure_notice, launcher_store
+from hvd_dbs.elastic import rendezvous
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,30 @@ def test_ranks_that_are_all_here_go(store, monkeypatch):
     monkeypatch.setenv(rendezvous.START_VARIABLE, "60")  # The store may be slow to answer.
     monkeypatch.setattr(rendezvous, "_SILENT_SECONDS", 60.0)
     assert held(range(4), size=4) == [True] * 4
+
+
+def test_the_first_failure_is_on_the_store(store, monkeypatch):
+    monkeypatch.setattr(failure_notice.hvd, "size", lambda: 2)
+    monkeypatch.setattr(failure_notice.hvd, "mpi_enabled", lambda: False)
+    one, other = failure_notice.of_job(), failure_notice.of_job()
+    assert other.received() == ""
+    one.send("rank 0 has failed: zu groß")
+    one.send("and again")
+    assert other.received() == one.received() == "rank 0 has failed: zu groß"
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    assert failure_notice.of_job() is None  # The others go on.
+
+
+def test_without_the_launcher_nobody_waits_for_long(store, monkeypatch):
+    monkeypatch.setattr(failure_notice, "_SECONDS", 0.3)
+    monkeypatch.setattr(failure_notice.hvd, "size", lambda: 2)
+    monkeypatch.setattr(failure_notice.hvd, "mpi_enabled", lambda: False)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(unused.getsockname()[1]))
+        notice = failure_notice.of_job()
+        notice.send("lost")
+        assert notice.received() == ""
 
 
 def test_alone_one_goes_at_once(store):

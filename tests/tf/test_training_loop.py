@@ -68,6 +68,23 @@ def test_steps_that_are_over_are_counted_from_1(loop):
         loop.end_steps(1)
 
 
+def test_the_step_that_runs_now_is_known_with_its_samples():
+    controller = Controller(strategies.even(), 4, Bounds.of(1, minimum=1))
+    one = TrainingLoop(AloneCollective(), controller)
+    one.position.read_from(IndexStage(11, seed=None, rank=0, batch_sizes=(4,)))
+    assert one.samples_under_way == 0
+    for steps_in_call in (1, 2):
+        one.begin_training(steps_in_call)
+        one.begin_epoch(0)
+        samples = [one.samples_under_way]
+        for step in range(1, 4):
+            one.position.advance(step)
+            samples.append(one.samples_under_way)
+        assert samples == [4, 4, 3, 0]
+        one.end_training()
+        assert one.samples_under_way == 0
+
+
 def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
     for cores, seconds in ((1, 0.5), (4, 0.125), (0.25, 2.0)):
         monkeypatch.setattr(overhead, "num_usable_cores", lambda cores=cores: cores)

@@ -1,4 +1,4 @@
-"""The key-value store of horovodrun's elastic launcher. Every request has a limit."""
+"""The key-value store of horovodrun's launcher (Gloo). Every request has a limit."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ _SECONDS_BETWEEN_TRIES = 0.25
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 25_000}
 """A connection fails 25 s (the last one is in milliseconds) after its host is out of reach: about
 Gloo's timeout, and more than networks are usually interrupted for."""
+
+
+def is_there() -> bool:
+    """Whether the job's launcher has one."""
+    return "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ
 
 
 def get(scope: str, key: str, limit: float, wait: float = ANSWER_SECONDS) -> str | None:
