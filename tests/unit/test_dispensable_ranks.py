@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
-from hvd_dbs.job.dispensable_rank import DispensableRank, DropAdvice
+from hvd_dbs.job.dispensable_ranks import DispensableRank, DropAdvice
 
 
 def said_of(slow_speed, num_rounds=60):
