@@ -18,8 +18,8 @@ _LEAST_GAIN = 0.05
 """Less is not worth a rank."""
 
 _SECONDS_OF_A_CHANGE = 10.0
-"""What a change of ranks costs the others, about: ending a `fit`, meeting, connecting and beginning
-another one takes seconds, and as many again if the rank comes back."""
+"""What a change of ranks costs the others, about: they end a `fit`, meet, connect and begin another
+one, within seconds for a small model; if the rank comes back, they also wait for its start."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class DispensableRanks:
         if not np.isfinite(busy_seconds).all():
             return None
         size, total = len(batch_sizes), float(np.sum(batch_sizes))
-        groups = np.unique(hosts, return_inverse=True)[1] if hosts else np.arange(size)
+        groups = np.unique(list(hosts), return_inverse=True)[1] if hosts else np.arange(size)
         # The busiest rank of each group, and the groups in their order: the slowest first.
         order = np.argsort(-busy_seconds, kind="stable")
         slowest = order[np.sort(np.unique(groups[order], return_index=True)[1])]

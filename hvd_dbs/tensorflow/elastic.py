@@ -80,7 +80,7 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(state: ElasticState, *arguments: Any, **options: Any) -> Any:
         _require_state(state)
-        if state.drops_ranks and not rendezvous.has_store() and hvd.rank() == 0:
+        if state.departures is not None and not rendezvous.has_store() and hvd.rank() == 0:
             _LOGGER.warning(
                 "drop_slow_ranks=True has no effect: no rank can leave a job that is not elastic. "
                 "Start it by horovodrun with --host-discovery-script, or without its slow ranks."

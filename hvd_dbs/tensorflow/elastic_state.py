@@ -52,7 +52,7 @@ class ElasticState(State):
             None: all stay.
 
     Attributes:
-        drops_ranks: Whether ranks without which the job is faster leave it.
+        departures: Which ranks are to leave, by what rank 0 knows; None: all stay.
         num_commits: How often the job has committed; 0 in a job that begins.
     """
 
@@ -83,7 +83,7 @@ class ElasticState(State):
         self._saved_objects: dict[str, Any] = {}
         self.num_commits = -1
         self._min_ranks = min_ranks
-        self._departures = None if min_ranks is None else _departures(balancer, min_ranks)
+        self.departures = None if min_ranks is None else _departures(balancer, min_ranks)
         self.save()
 
     def commit(self) -> None:
@@ -110,7 +110,7 @@ class ElasticState(State):
                 known = _HOSTS_UPDATED
             except queue.Empty:
                 break
-        due = None if self._departures is None else self._departures.due  # It may change meanwhile.
+        due = None if self.departures is None else self.departures.due  # It may change meanwhile.
         if due is not None:
             known |= _RANKS_LEAVE
         all_known = _gathered(known)
@@ -120,17 +120,12 @@ class ElasticState(State):
         if all_known[0] & _RANKS_LEAVE:
             self._let_leave(due)
 
-    @property
-    def drops_ranks(self) -> bool:
-        """Whether ranks without which the job is faster leave it."""
-        return self._departures is not None
-
     def _let_leave(self, due: DispensableRanks | None) -> NoReturn:
         """Rank 0 says which ranks leave. Collective."""
         leaving = np.zeros(hvd.size(), np.uint8)
-        if due is not None and self._departures is not None:
+        if due is not None and self.departures is not None:
             leaving[list(due.ranks)] = 1
-            who = due.named(self._departures.hosts)
+            who = due.named(self.departures.hosts)
             _LOGGER.warning("the job goes on without %s: %s", who, due.reason)
         leaving = hvd.broadcast(tf.constant(leaving), 0, name="hvd_dbs.elastic.leaving").numpy()
         raise RankLeaves if leaving[hvd.rank()] else HostsUpdatedInterrupt(skip_sync=False)
@@ -185,9 +180,9 @@ class ElasticState(State):
         collective = connect()
         given = {"values": str(self._names), "min_ranks": str(self._min_ranks)}
         agreement.require_equal(collective, given)
-        if self._departures is not None:
+        if self.departures is not None:
             host = os.environ.get("HOROVOD_HOSTNAME", "")
-            self._departures.change_ranks(agreement.allgather_text(collective, host))
+            self.departures.change_ranks(agreement.allgather_text(collective, host))
         commits = collective.allgather(np.array([self.num_commits], dtype=np.int64))[:, 0]
         root = int(np.argmax(commits))
         self._saved_values = broadcast_arrays(self._saved_values, root)

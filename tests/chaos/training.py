@@ -71,9 +71,7 @@ class NotingState(hvd.elastic.KerasState):
 class StepNotes(keras.callbacks.Callback):
     """Writes down each step's samples inside the step, and obeys the fault files."""
 
-    def __init__(
-        self, notebook: Notebook, state: NotingState, options: argparse.Namespace
-    ) -> None:
+    def __init__(self, notebook: Notebook, state: NotingState, options: argparse.Namespace) -> None:
         super().__init__()
         self._notebook, self._folder, self._state = notebook, options.folder, state
         self._pause, self._holds = options.pause, options.hold

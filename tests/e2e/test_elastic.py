@@ -47,7 +47,16 @@ ON_THIS_MACHINE = {
         ),
     ),
 }
-FAULTS = ON_THIS_MACHINE if MISSING else ON_HOSTS
+SLOW_HOSTS = {
+    "one is at 3 % of the others and leaves, one at 30 % stays": Schedule(
+        *(0, 3, "adaptive", "constant", 2),
+        (
+            Fault(0, "slow to 3 %", 0.0, False, 0.0),
+            Fault(0, "slow to 30 %", 0.0, False, 0.4),
+        ),
+    ),
+}
+FAULTS = (ON_THIS_MACHINE if MISSING else ON_HOSTS) | SLOW_HOSTS
 
 
 @pytest.fixture(scope="module")
