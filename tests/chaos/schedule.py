@@ -104,6 +104,13 @@ class Schedule:
         return any(fault.kind in SPEEDS for fault in self.faults)
 
 
+SLOW_HOSTS = Schedule(
+    *(0, 3, "adaptive", "constant", 2),
+    (Fault(0, "slow to 3 %", 0.0, False, 0.0), Fault(0, "slow to 30 %", 0.0, False, 0.4)),
+)
+"""The first of three hosts is to leave, the second to stay."""
+
+
 def make_schedule(seed: int, on_hosts: bool = False) -> Schedule:
     """A schedule of one to three faults, of which two may come in a row.
 
