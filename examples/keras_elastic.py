@@ -41,6 +41,12 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument(
+        "--drop-slow-ranks",
+        type=int,
+        metavar="MIN_NP",
+        help="let ranks leave without which the job is faster, while so many are left",
+    )
     parser.add_argument("--save", metavar="FOLDER", help="save there, and go on from what it holds")
     return parser.parse_args()
 
@@ -67,7 +73,14 @@ def main() -> None:
         metrics=["accuracy"],
     )
     global_batch = "per_rank" if options.per_rank else "constant"
-    state = hvd.elastic.KerasState(model, epoch=0, batch=0, global_batch=global_batch)
+    state = hvd.elastic.KerasState(
+        model,
+        epoch=0,
+        batch=0,
+        global_batch=global_batch,
+        drop_slow_ranks=options.drop_slow_ranks is not None,
+        min_ranks=options.drop_slow_ranks,
+    )
 
     def callbacks() -> list[keras.callbacks.Callback]:
         chosen = [

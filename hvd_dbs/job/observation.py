@@ -13,7 +13,7 @@ from hvd_dbs.comm.background import BackgroundThread
 from hvd_dbs.comm.links import links_of
 from hvd_dbs.job.bottleneck_log import BottleneckLog
 from hvd_dbs.job.decision import Agreed, Received
-from hvd_dbs.job.dispensable_rank import DropAdvice
+from hvd_dbs.job.dispensable_ranks import DropAdvice
 from hvd_dbs.job.events import RankEvent
 from hvd_dbs.job.journal import Journal
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry

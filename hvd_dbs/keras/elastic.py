@@ -28,8 +28,8 @@ class KerasState(TensorFlowKerasState):
     Args:
         model: A model that is built.
         optimizer: Its optimizer, if it is not compiled into the model.
-        **attributes: `balancer`, `global_batch`, and more values, exposed as attributes of the
-            state.
+        **attributes: `balancer`, `global_batch`, `drop_slow_ranks`, `min_ranks`, and more values,
+            exposed as attributes of the state.
     """
 
     def __init__(self, model: keras.Model, optimizer: Any = None, **attributes: Any) -> None:

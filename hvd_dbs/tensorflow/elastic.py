@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import horovod.tensorflow as hvd
 from horovod.common.elastic import notification_manager
@@ -20,7 +21,7 @@ from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.elastic import rendezvous
 from hvd_dbs.elastic.rendezvous import init
 from hvd_dbs.job.memory_bounds import StepTooLargeError
-from hvd_dbs.tensorflow.elastic_state import ElasticState
+from hvd_dbs.tensorflow.elastic_state import ElasticState, RankLeaves, least_ranks
 from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 from hvd_dbs.watchdog import crash_report
 from hvd_dbs.watchdog.exit_barrier import shutdown
@@ -49,6 +50,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
     again from the last commit; where ranks are added or removed, from the state at that commit.
     Where a step of `fit` with a balancer runs out of memory on a rank, that rank gets fewer samples
     from the last commit on.
+    With `drop_slow_ranks=True` ranks without which the job is faster end at a commit, with exit
+    code 75.
     What it does before its first collective operation a rank that joins later does alone, so
     nothing collective may stand before its call, and it must be able to go on from the state:
     `model.fit(..., initial_epoch=state.epoch)`.
@@ -77,6 +80,11 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(state: ElasticState, *arguments: Any, **options: Any) -> Any:
         _require_state(state)
+        if state.departures is not None and not rendezvous.has_store() and hvd.rank() == 0:
+            _LOGGER.warning(
+                "drop_slow_ranks=True has no effect: no rank can leave a job that is not elastic. "
+                "Start it by horovodrun with --host-discovery-script, or without its slow ranks."
+            )
         notification_manager.init()
         notification_manager.register_listener(state)
         try:
@@ -105,6 +113,9 @@ def _run_until_done(state: ElasticState, train: Callable[[], Any]) -> Any:
             result = train()
             state.finish()
             return result
+        except RankLeaves:
+            state.pause()
+            _leave()
         except HostsUpdatedInterrupt:
             _LOGGER.info("hosts were added or removed; the ranks meet anew.")
             state.save()
@@ -123,6 +134,15 @@ def _run_until_done(state: ElasticState, train: Callable[[], Any]) -> Any:
             state.restore()
         rendezvous.rejoin()
         state.on_reset()
+
+
+def _leave() -> NoReturn:
+    """Ends this process, so that the launcher gives the others places without its host."""
+    _LOGGER.warning("this rank leaves the job, which is faster without it.")
+    crash_report.end_in_time()
+    hvd.shutdown()
+    # With 0 the launcher would take the training to be over, on all ranks.
+    raise SystemExit(os.EX_TEMPFAIL)
 
 
 def _report_ranks(state: ElasticState) -> None:
@@ -160,6 +180,9 @@ class TensorFlowState(ElasticState):
         session: None; for Horovod's signature.
         balancer: The balancer that the loop goes by, or None.
         global_batch: "constant", or "per_rank": it follows the number of ranks.
+        drop_slow_ranks: Whether ranks without which the job is faster leave it at a commit
+            (`docs/elastic.md`).
+        min_ranks: With it, how many ranks stay: the `--min-np` of horovodrun.
         **attributes: More values, exposed as attributes of the state.
     """
 
@@ -170,6 +193,8 @@ class TensorFlowState(ElasticState):
         *,
         balancer: Balancer | None = None,
         global_batch: str = "constant",
+        drop_slow_ranks: bool = False,
+        min_ranks: int | None = None,
         **attributes: Any,
     ) -> None:
         if session is not None:
@@ -181,7 +206,8 @@ class TensorFlowState(ElasticState):
                 "for values alone."
             )
         plain = [tensorflow_variable(variable) for variable in variables]
-        super().__init__(plain, balancer, attributes, global_batch)
+        least = least_ranks(drop_slow_ranks, min_ranks)
+        super().__init__(plain, balancer, attributes, global_batch, least)
 
 
 class TensorFlowKerasState(ElasticState):
@@ -194,10 +220,14 @@ class TensorFlowKerasState(ElasticState):
         balancer: The balancer that training goes by; None: the optimizer's.
         global_batch: "constant", or "per_rank": the balancer's global batch follows the number of
             ranks, from the one that it is given and the ranks that the job begins with.
+        drop_slow_ranks: Whether ranks without which the job is faster leave it at a commit
+            (`docs/elastic.md`).
+        min_ranks: With it, how many ranks stay: the `--min-np` of horovodrun.
         **attributes: More values, exposed as attributes of the state, such as `epoch=0, batch=0`.
 
     Raises:
-        ValueError: If the model is not built or has no optimizer.
+        ValueError: If the model is not built or has no optimizer, or `drop_slow_ranks` was given
+            without a balancer or `min_ranks`.
         TypeError: If a balancer is given in the optimizer's place.
     """
 
@@ -209,6 +239,8 @@ class TensorFlowKerasState(ElasticState):
         *,
         balancer: Balancer | None = None,
         global_batch: str = "constant",
+        drop_slow_ranks: bool = False,
+        min_ranks: int | None = None,
         **attributes: Any,
     ) -> None:
         if isinstance(optimizer, Balancer):
@@ -228,7 +260,8 @@ class TensorFlowKerasState(ElasticState):
         self.model, self.optimizer = model, optimizer
         variables = [variable.value for variable in [*model.weights, *optimizer.variables]]
         balancer = balancer or getattr(optimizer, "balancer", None)
-        super().__init__(variables, balancer, attributes, global_batch)
+        least = least_ranks(drop_slow_ranks, min_ranks)
+        super().__init__(variables, balancer, attributes, global_batch, least)
 
     def trace_anew(self) -> None:
         """The next `fit` traces its step, as that of the rank that has joined is."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
+import os
 import queue
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -14,13 +16,26 @@ from horovod.common.elastic import State
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from numpy.typing import NDArray
 
+from hvd_dbs.balancer import Balancer, session_of
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import connect
+from hvd_dbs.job.arguments import whole_number
+from hvd_dbs.job.departures import Departures
+from hvd_dbs.job.dispensable_ranks import DispensableRanks
 from hvd_dbs.ops import native
 from hvd_dbs.tensorflow.variables import broadcast_arrays
 
-if TYPE_CHECKING:
-    from hvd_dbs.balancer import Balancer
+_LOGGER = logging.getLogger(__name__)
+
+_HOSTS_UPDATED, _RANKS_LEAVE = 1, 2
+"""What a rank knows of changes, at a commit; one bit each."""
+
+
+class RankLeaves(HostsUpdatedInterrupt):
+    """Raised on a rank that leaves, since the job is faster without it."""
+
+    def __init__(self) -> None:
+        super().__init__(skip_sync=False)
 
 
 class ElasticState(State):
@@ -33,8 +48,11 @@ class ElasticState(State):
         global_batch: Whether the balancer's global batch stays ("constant") or follows the number
             of ranks ("per_rank"), from the one that it is given and the ranks that the job begins
             with.
+        min_ranks: Ranks without which the job is faster leave it at a commit, if so many are left;
+            None: all stay.
 
     Attributes:
+        departures: Which ranks are to leave, by what rank 0 knows; None: all stay.
         num_commits: How often the job has committed; 0 in a job that begins.
     """
 
@@ -44,6 +62,7 @@ class ElasticState(State):
         balancer: Balancer | None,
         attributes: dict[str, Any],
         global_batch: str,
+        min_ranks: int | None = None,
     ) -> None:
         super().__init__(bcast_object=hvd.broadcast_object, get_rank=hvd.rank)
         if global_batch not in ("constant", "per_rank"):
@@ -63,13 +82,16 @@ class ElasticState(State):
         self._saved_values: list[NDArray[Any]] = []
         self._saved_objects: dict[str, Any] = {}
         self.num_commits = -1
+        self._min_ranks = min_ranks
+        self.departures = None if min_ranks is None else _departures(balancer, min_ranks)
         self.save()
 
     def commit(self) -> None:
         """Saves the state in memory, and lets ranks join or leave. Collective.
 
         Raises:
-            HostsUpdatedInterrupt: On all ranks, for `run`, if hosts were added or removed.
+            HostsUpdatedInterrupt: On all ranks, for `run`, if hosts were added or removed, or
+                ranks leave.
         """
         self.save()
         self.check_host_updates()
@@ -78,18 +100,35 @@ class ElasticState(State):
         """Lets ranks join or leave. Collective.
 
         Raises:
-            HostsUpdatedInterrupt: On all ranks, for `run`, if hosts were added or removed.
+            HostsUpdatedInterrupt: On all ranks, for `run`, if hosts were added or removed, or
+                ranks leave.
         """
-        updated = False
+        known = 0
         while True:
             try:
                 self._host_messages.get_nowait()
-                updated = True
+                known = _HOSTS_UPDATED
             except queue.Empty:
                 break
+        due = None if self.departures is None else self.departures.due  # It may change meanwhile.
+        if due is not None:
+            known |= _RANKS_LEAVE
+        all_known = _gathered(known)
         # The launcher tells one rank only, which need not be rank 0 any more.
-        if np.any(_gathered(updated)):
+        if np.any(all_known & _HOSTS_UPDATED):
             raise HostsUpdatedInterrupt(skip_sync=False)
+        if all_known[0] & _RANKS_LEAVE:
+            self._let_leave(due)
+
+    def _let_leave(self, due: DispensableRanks | None) -> NoReturn:
+        """Rank 0 says which ranks leave. Collective."""
+        leaving = np.zeros(hvd.size(), np.uint8)
+        if due is not None and self.departures is not None:
+            leaving[list(due.ranks)] = 1
+            who = due.named(self.departures.hosts)
+            _LOGGER.warning("the job goes on without %s: %s", who, due.reason)
+        leaving = hvd.broadcast(tf.constant(leaving), 0, name="hvd_dbs.elastic.leaving").numpy()
+        raise RankLeaves if leaving[hvd.rank()] else HostsUpdatedInterrupt(skip_sync=False)
 
     def on_reset(self) -> None:
         """Calls the callbacks registered for a change of ranks; what hosts do is not forgotten."""
@@ -139,7 +178,11 @@ class ElasticState(State):
         Ranks may have missed the last commit of the others when one died in the middle of it.
         """
         collective = connect()
-        agreement.require_equal(collective, {"values": str(self._names)})
+        given = {"values": str(self._names), "min_ranks": str(self._min_ranks)}
+        agreement.require_equal(collective, given)
+        if self.departures is not None:
+            host = os.environ.get("HOROVOD_HOSTNAME", "")
+            self.departures.change_ranks(agreement.allgather_text(collective, host))
         commits = collective.allgather(np.array([self.num_commits], dtype=np.int64))[:, 0]
         root = int(np.argmax(commits))
         self._saved_values = broadcast_arrays(self._saved_values, root)
@@ -180,12 +223,42 @@ class ElasticState(State):
 
     def finish(self) -> None:
         """Returns when all ranks are through. Collective: who is not makes all go back."""
-        _gathered(True)
+        _gathered(0)
 
 
-def _gathered(flag: bool) -> NDArray[np.uint8]:
-    """A flag of each rank, in the training's own thread whatever balancing has under way."""
-    flags = tf.constant([int(flag)], tf.uint8)
+def least_ranks(drop_slow_ranks: bool, min_ranks: int | None) -> int | None:
+    """How many ranks stay whatever their pace; None: all do.
+
+    Raises:
+        ValueError: If one was given without the other, or there can be no such number.
+        TypeError: If the number is no whole number.
+    """
+    if drop_slow_ranks != (min_ranks is not None):
+        raise ValueError(
+            f"drop_slow_ranks={drop_slow_ranks} was given with min_ranks={min_ranks}. Give both, "
+            f"drop_slow_ranks=True and as min_ranks the --min-np of horovodrun, which ranks do not "
+            f"see, or neither."
+        )
+    if min_ranks is not None and whole_number("min_ranks", min_ranks) < 1:
+        raise ValueError(f"min_ranks={min_ranks} must be at least 1: somebody has to train.")
+    return min_ranks
+
+
+def _departures(balancer: Balancer | None, min_ranks: int) -> Departures:
+    """Follows the job of a balancer."""
+    if balancer is None:
+        raise ValueError(
+            "drop_slow_ranks=True was given without a balancer, and nobody measures how slow a "
+            "rank is. Give the balancer that training goes by: balancer=..."
+        )
+    departures = Departures(session_of(balancer).controller, min_ranks)
+    balancer.observe(departures)
+    return departures
+
+
+def _gathered(flags: int) -> NDArray[np.uint8]:
+    """Flags of each rank, in the training's own thread whatever balancing has under way."""
+    flags = tf.constant([flags], tf.uint8)
     return np.asarray(hvd.allgather(flags, name="hvd_dbs.elastic.flags"))
 
 

@@ -21,7 +21,7 @@ from horovod.common.exceptions import HorovodInternalError
 _LOGGER = logging.getLogger(__name__)
 
 LAST_SECONDS = 20.0
-"""How long a rank that has failed takes to end, at most: the others wait for it."""
+"""How long a rank that has failed, or leaves, takes to end, at most: the others wait for it."""
 _OTHERS_SECONDS = 2.0
 """For which a rank that has failed stays: launchers kill the others as soon as one has ended, and
 these have yet to report why they end."""
@@ -147,9 +147,14 @@ class _CrashReport:
         """Leaves the job, and ends in time: another rank may be frozen and never answer."""
         if not self._has_failed:
             return
-        # By the kernel, for what hangs may be the end of Python itself, or hold its lock.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)
+        end_in_time()
         hvd.shutdown()
         if self.notice is not None:
             time.sleep(_OTHERS_SECONDS)
+
+
+def end_in_time() -> None:
+    """Lets the kernel end this process after `LAST_SECONDS`, if it has not ended itself."""
+    # What hangs may be the end of Python itself, or hold its lock.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)

@@ -1,6 +1,7 @@
 """Disturbs small elastic trainings with random faults and checks what comes out of them.
 
 scripts/chaos.sh --seed S [--runs N] [--hosts]
+scripts/chaos.sh --slow-hosts
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
+from hvd_dbs.job.journal import read_journal
 from tests.chaos.disturbance import Pace, run_schedule
 from tests.chaos.job import MOST_SILENCE
-from tests.chaos.schedule import KINDS, NETWORK_KINDS, make_schedule
+from tests.chaos.schedule import JOURNAL, KINDS, NETWORK_KINDS, SLOW_HOSTS, make_schedule
 from tests.hosts import MISSING
 
 
@@ -27,7 +30,14 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--keep", type=Path, help="folder to leave notes and output in")
     parser.add_argument("--hosts", action="store_true", help="emulate a host for each rank")
+    parser.add_argument(
+        "--slow-hosts",
+        action="store_true",
+        help="instead: hosts at 3 %% and 30 %%, of which the first is to leave; shows their steps",
+    )
     options = parser.parse_args()
+    if options.slow_hosts:
+        return slow_hosts()
     if options.hosts and MISSING:
         parser.error(f"hosts cannot be emulated here: {MISSING}")
     failed = []
@@ -67,6 +77,23 @@ def main() -> int:
     if failed:
         print(f"failed: {json.dumps(failed)}", file=sys.stderr)
     return int(bool(failed))
+
+
+def slow_hosts() -> int:
+    """What steps take with a host at 3 % and after it has left; whether all went well."""
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = run_schedule(SLOW_HOSTS, Path(folder), Pace(step_seconds=0.0))
+        parts, _ = read_journal(Path(folder) / JOURNAL)
+    for part in parts:
+        plan = part.rounds[-1].batch_sizes
+        seconds = median(one.step_seconds for one in part.rounds if one.batch_sizes == plan)
+        print(
+            f"{len(plan)} ranks, local batch sizes {list(plan)}: {1000 * seconds:.0f} ms a step, "
+            f"{len(plan) * seconds:.2f} device-s"
+        )
+    is_well = not outcome.problems and len(outcome.happened) == len(SLOW_HOSTS.faults)
+    print(*(outcome.problems or ["ok" if is_well else "the wrong hosts have left"]), sep="\n")
+    return int(not is_well)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,13 @@ from tests.chaos.emulated import EmulatedHosts
 from tests.chaos.job import OUTPUT, Cluster, Watch
 from tests.chaos.schedule import (
     FREEZE,
+    LEAVES_BELOW,
     NETWORK_KINDS,
     NUM_EPOCHS,
     NUM_SAMPLES,
     PASSING_KINDS,
     SLOW_KINDS,
+    SPEEDS,
     UNTIL_NAMED,
     Fault,
     Schedule,
@@ -87,6 +89,7 @@ def _run(schedule: Schedule, cluster: Cluster, pace: Pace) -> Outcome:
         *(["--abort-seconds", str(pace.abort_seconds)] if pace.abort_seconds else []),
         *("--strategy", schedule.strategy, "--global-batch", schedule.global_batch),
         *("--batches-per-commit", str(schedule.batches_per_commit)),
+        *(["--speeds"] if schedule.has_speeds else []),
     ]
     environment = {
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(pace.gloo_timeout),
@@ -169,6 +172,10 @@ class _Trace:
         later = [event for event in events if event["time"] > self.time]
         if self.kind == "add a host":
             return any(event["event"] == "start" and event["host"] == self.host for event in later)
+        if self.kind in SPEEDS:
+            there = {event["process"] for event in events if event.get("host") == self.host}
+            ended = {event["process"] for event in events if event["event"] == "end"}
+            return bool(later) and bool(there & ended) == (SPEEDS[self.kind] > LEAVES_BELOW)
         if self.kind == "remove a host":
             gone = {event["process"] for event in events if event.get("host") == self.host}
             return bool(later) and all(
@@ -183,6 +190,10 @@ class _Trace:
 
 def disturb(fault: Fault, cluster: Cluster, watch: Watch) -> _Trace | None:
     """Lets a fault happen, to a rank that is part of the job now; None if there is none."""
+    if fault.kind in SPEEDS:
+        host = cluster.hosts[int(fault.choice * len(cluster.hosts))]
+        (cluster.folder / f"speed.{host}").write_text(str(SPEEDS[fault.kind]))
+        return _Trace(fault.kind, host=host)
     # Somebody must be left: a rank that is about to end, or to be taken for lost, does not count.
     ranks = sorted(watch.ranks(), key=lambda begin: begin["rank"])
     ranks = [begin for begin in ranks if begin["host"] in cluster.hosts]

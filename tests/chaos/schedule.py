@@ -43,6 +43,13 @@ UNTIL_NAMED = "stop until named"
 FREEZE = "stop without end"
 """The watchdog has to end it (`Pace.abort_seconds`); no part of random schedules."""
 
+SPEEDS = {"slow to 3 %": 0.03, "slow to 30 %": 0.3}
+"""Of a host, for the whole job; steps then take all ranks time by their samples. No part of random
+schedules."""
+
+LEAVES_BELOW = 0.1
+"""A speed below which the job is faster without a rank."""
+
 SLOW_KINDS = ("stop for 5 s", "slow to a tenth", UNTIL_NAMED, FREEZE)
 """What a process lives through, or a watchdog ends."""
 
@@ -56,7 +63,7 @@ class Fault:
 
     Attributes:
         step: Steps that have been taken when it comes, those taken again included.
-        kind: One of `KINDS` or `NETWORK_KINDS`, or `UNTIL_NAMED`.
+        kind: One of `KINDS`, `NETWORK_KINDS` or `SPEEDS`, or `UNTIL_NAMED`.
         pause_seconds: Waited after the steps, so that a fault can hit a job that is in recovery.
         replace: Whether a host that is lost is replaced by another one.
         choice: Which rank or host, a number from 0 to 1.
@@ -90,6 +97,18 @@ class Schedule:
     batches_per_commit: int
     faults: tuple[Fault, ...]
     on_hosts: bool = False
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether ranks have speeds, and leave where the job is faster without them."""
+        return any(fault.kind in SPEEDS for fault in self.faults)
+
+
+SLOW_HOSTS = Schedule(
+    *(0, 3, "adaptive", "constant", 2),
+    (Fault(0, "slow to 3 %", 0.0, False, 0.0), Fault(0, "slow to 30 %", 0.0, False, 0.4)),
+)
+"""The first of three hosts is to leave, the second to stay."""
 
 
 def make_schedule(seed: int, on_hosts: bool = False) -> Schedule:

@@ -32,6 +32,9 @@ from tests.chaos.schedule import (
     WARN_SECONDS,
 )
 
+STEP_SECONDS, SAMPLE_SECONDS = 0.02, 0.001
+"""What a step and each of its samples take on a rank at full speed, where ranks have speeds."""
+
 
 class Notebook:
     """What this process did, line by line; a line that is written survives `kill -9`."""
@@ -68,12 +71,10 @@ class NotingState(hvd.elastic.KerasState):
 class StepNotes(keras.callbacks.Callback):
     """Writes down each step's samples inside the step, and obeys the fault files."""
 
-    def __init__(
-        self, notebook: Notebook, folder: Path, state: NotingState, pause: float, hold: bool
-    ) -> None:
+    def __init__(self, notebook: Notebook, state: NotingState, options: argparse.Namespace) -> None:
         super().__init__()
-        self._notebook, self._folder, self._state, self._pause = notebook, folder, state, pause
-        self._holds = hold
+        self._notebook, self._folder, self._state = notebook, options.folder, state
+        self._pause, self._holds = options.pause, options.hold
         self._epoch = self._step = 0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -120,6 +121,26 @@ class NotedModel(keras.Sequential):
         return super().train_step((images, labels))
 
 
+class Work(keras.layers.Layer):
+    """Passes its input on when a rank of some speed would have computed it.
+
+    Args:
+        file: Where the speed is, if it is not 1.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        def work(x: Any) -> Any:
+            speed = float(self._file.read_text() or 1) if self._file.exists() else 1.0
+            time.sleep((STEP_SECONDS + SAMPLE_SECONDS * len(x)) / speed)
+            return x
+
+        return tf.ensure_shape(tf.numpy_function(work, [x], x.dtype, stateful=False), x.shape)
+
+
 def main() -> None:
     """Trains; rank 0 leaves its weights beside the notes."""
     parser = argparse.ArgumentParser()
@@ -131,6 +152,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.15)
     parser.add_argument("--abort-seconds", type=float)
     parser.add_argument("--hold", action="store_true", help="do not end before the faults have")
+    parser.add_argument("--speeds", action="store_true", help="let ranks have speeds, and leave")
     options = parser.parse_args()
     state_folder = options.state or options.folder
     state_folder.mkdir(parents=True, exist_ok=True)
@@ -154,17 +176,18 @@ def main() -> None:
         balancer.dataset(source, shuffle_seed=3) if options.global_batch == "constant" else None
     )
 
-    model = NotedModel(
-        [keras.layers.Input([64]), keras.layers.Dense(32, "relu"), keras.layers.Dense(10)]
-    )
+    work = [Work(options.folder / f"speed.{notebook.host}")] if options.speeds else []
+    layers = [*work, keras.layers.Dense(32, "relu"), keras.layers.Dense(10)]
+    model = NotedModel([keras.layers.Input([64]), *layers])
     optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
     model.compile(
         optimizer=hvd.DistributedOptimizer(optimizer, balancer=balancer),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     NotingState.notebook = notebook
-    state = NotingState(model, epoch=0, batch=0, global_batch=options.global_batch)
-    notes = StepNotes(notebook, options.folder, state, options.pause, options.hold)
+    drops = {"drop_slow_ranks": True, "min_ranks": 1} if options.speeds else {}
+    state = NotingState(model, epoch=0, batch=0, global_batch=options.global_batch, **drops)
+    notes = StepNotes(notebook, state, options)
     object.__setattr__(model, "step_notes", notes)
 
     @hvd.elastic.run

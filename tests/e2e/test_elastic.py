@@ -11,7 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.chaos.disturbance import Pace, run_schedule, undisturbed
-from tests.chaos.schedule import CUT, CUT_FOR_5_S, POWER_OFF, UNTIL_NAMED, Fault, Schedule
+from tests.chaos.schedule import (
+    CUT,
+    CUT_FOR_5_S,
+    POWER_OFF,
+    SLOW_HOSTS,
+    UNTIL_NAMED,
+    Fault,
+    Schedule,
+)
 from tests.hosts import MISSING
 
 pytestmark = pytest.mark.alone
@@ -47,7 +55,10 @@ ON_THIS_MACHINE = {
         ),
     ),
 }
-FAULTS = ON_THIS_MACHINE if MISSING else ON_HOSTS
+FAULTS = {
+    **(ON_THIS_MACHINE if MISSING else ON_HOSTS),
+    "one is at 3 % of the others and leaves, one at 30 % stays": SLOW_HOSTS,
+}
 
 
 @pytest.fixture(scope="module")

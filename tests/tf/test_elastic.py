@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import horovod.tensorflow as tf_hvd
 import keras
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from horovod.runner.elastic.worker import HostUpdateResult
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
 from hvd_dbs.elastic import rendezvous
+from hvd_dbs.job.dispensable_ranks import DispensableRanks
+from hvd_dbs.tensorflow.elastic_state import RankLeaves
 from hvd_dbs.watchdog import crash_report
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
@@ -188,6 +191,75 @@ def test_a_lost_rank_ends_a_job_whose_ranks_do_not_come_and_go():
 
     with pytest.raises(HorovodInternalError, match="a rank is gone"):
         train(tf_elastic.TensorFlowState([tf.Variable(0.0)]))
+
+
+def slow_job(monkeypatch, **options):
+    """A state that lets ranks leave, after rounds that show that the job is faster without 1, 2."""
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    monkeypatch.setenv("HOROVOD_HOSTNAME", "node1")
+    balancer = hvd.Balancer(global_batch_size=8)
+    variable = tf.Variable(0.0)
+    options = {"min_ranks": 1, **options}
+    state = tf_elastic.TensorFlowState(
+        [variable], balancer=balancer, drop_slow_ranks=True, **options
+    )
+    state.departures.due = DispensableRanks((1, 2), 1, 1, 0.7, 0.1)
+    return state
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_ranks_leave_at_a_commit_by_what_rank_0_knows(rank, monkeypatch, caplog):
+    state = slow_job(monkeypatch)
+    if rank:
+        state.departures.due = None
+    monkeypatch.setattr(tf_hvd, "rank", lambda: rank)
+    monkeypatch.setattr(tf_hvd, "size", lambda: 3)
+    leave = np.array([2, 0, 0], np.uint8)
+    monkeypatch.setattr(tf_hvd, "allgather", lambda flags, name: leave)
+    sent = []
+    monkeypatch.setattr(
+        tf_hvd, "broadcast", lambda mask, root, name: sent.append(mask) or tf.constant([0, 1, 1])
+    )
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.commit()
+    assert isinstance(caught.value, RankLeaves) == (rank > 0)
+    if rank == 0:
+        assert sent[0].numpy().tolist() == [0, 1, 1]
+        assert "the job goes on without" in caplog.text
+
+
+def test_a_rank_that_leaves_ends_by_an_exit_code_that_the_launcher_takes_for_a_loss(monkeypatch):
+    monkeypatch.setattr(tf_elastic.hvd, "shutdown", lambda: None)
+    monkeypatch.setattr(crash_report, "end_in_time", lambda: None)
+
+    @hvd.elastic.run
+    def train(state):
+        raise RankLeaves
+
+    with pytest.raises(SystemExit) as caught:
+        train(tf_elastic.TensorFlowState([tf.Variable(0.0)]))
+    assert caught.value.code == 75
+
+
+def test_a_job_that_is_not_elastic_says_that_no_rank_can_leave(caplog):
+    balancer = hvd.Balancer(global_batch_size=8)
+    state = hvd.elastic.KerasState(make_model(balancer), drop_slow_ranks=True, min_ranks=1)
+    assert hvd.elastic.run(lambda state: "trained")(state) == "trained"
+    assert "drop_slow_ranks=True has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"drop_slow_ranks": True}, "drop_slow_ranks=True was given with min_ranks=None"),
+        ({"min_ranks": 2}, "drop_slow_ranks=False was given with min_ranks=2"),
+        ({"drop_slow_ranks": True, "min_ranks": 0}, "min_ranks=0 must be at least 1"),
+        ({"drop_slow_ranks": True, "min_ranks": 1}, "was given without a balancer"),
+    ],
+)
+def test_leaving_needs_a_balancer_and_a_least_number_of_ranks(options, message):
+    with pytest.raises(ValueError, match=message):
+        hvd.elastic.KerasState(make_model(), **options)
 
 
 def test_what_cannot_be_a_state_is_refused():

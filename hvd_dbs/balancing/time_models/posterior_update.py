@@ -160,7 +160,9 @@ def learn(
     _learn_variances(state, z**2 / known.variance, noisy, parts)
     _count(state, change, back, pause, steps)
     new_pace = change + back > 0.5
-    off = noisy * seen * (z / np.sqrt(known.variance) - state["trend"])
+    # One surprise alone, however large, is no trend.
+    sigmas = np.clip(z / np.sqrt(known.variance), -PRIORS.trend_sigmas, PRIORS.trend_sigmas)
+    off = noisy * seen * (sigmas - state["trend"])
     state["trend"] = np.where(new_pace, 0.0, state["trend"] + off / PRIORS.trend_rounds)
     moved = state["mean"] - mean
     shift = np.where(seen | new_pace, moved[rows, slot] + moved[:, SLOWNESS], 0.0)

@@ -251,6 +251,17 @@ def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor
     assert uneven <= 6
 
 
+@pytest.mark.parametrize("num_rounds", [1, 2, 3, 5])
+@pytest.mark.parametrize("factor", [10.0, 30.0])
+def test_a_large_change_soon_after_the_start_is_followed(num_rounds, factor):
+    """Before a rank's noise is known, a large surprise may be noise: one alone is no trend."""
+    controller, rng = controller_of(3, batch_size=32), np.random.default_rng(17)
+    trained(controller, np.ones(3), num_rounds, rng)
+    seconds = trained(controller, np.array([factor, 1.0, 1.0]), 20, rng)
+    assert controller.plan.batch_sizes[0] <= 5
+    assert np.median(seconds) < 0.5 * seconds[0]
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.003])
 def test_a_change_is_followed_however_little_steps_differ(noise):
     controller, rng = controller_of(2), np.random.default_rng(12)
