@@ -149,25 +149,33 @@ def learn(
     state["suspect"] = np.where(held_up[:, np.newaxis], suspect, 0.0)
     chances[:, held_up] = np.array([[0.0], [0.0], [0.0], [0.0], [1.0]])
     noisy, jump, change, back, pause = chances
+    rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
+    parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
+    scale = _learn_variances(state, z**2 / known.variance, noisy, parts)[:, None, None]
+    averaged, covariance = known.updated()
+    # Averages are known in proportion to the noise, which is only known by and by.
+    of_noise, of_pause = (averaged, covariance * scale), (mean, known.covariance)
     _mix(
         state,
         np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),
-        [known.updated(), jumped.updated(), changed.updated(), (mean, known.covariance)],
+        [of_noise, jumped.updated(), changed.updated(), of_pause],
     )
+    state["usual_covariance"] *= 1 + noisy[:, None, None] * (scale - 1)
     state["jumps"][rows, slot] += jump * z**2
-    rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
-    parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
-    _learn_variances(state, z**2 / known.variance, noisy, parts)
     _count(state, change, back, pause, steps)
     new_pace = change + back > 0.5
-    # One surprise alone, however large, is no trend.
-    sigmas = np.clip(z / np.sqrt(known.variance), -PRIORS.trend_sigmas, PRIORS.trend_sigmas)
-    off = noisy * seen * (sigmas - state["trend"])
-    state["trend"] = np.where(new_pace, 0.0, state["trend"] + off / PRIORS.trend_rounds)
+    _follow(state, z / np.sqrt(known.variance), noisy * seen, new_pace)
     moved = state["mean"] - mean
     shift = np.where(seen | new_pace, moved[rows, slot] + moved[:, SLOWNESS], 0.0)
     _go_back(state, np.flatnonzero(back > 0.5), y, noise)
     return np.where(back > 0.5, z, shift)
+
+
+def _follow(state: ModelState, sigmas: Rows, weight: Rows, new_pace: NDArray[np.bool_]) -> None:
+    """The trend after surprises of so many sigmas; one alone, however large, is no trend."""
+    within = np.clip(sigmas, -PRIORS.trend_sigmas, PRIORS.trend_sigmas)
+    trend = state["trend"] + weight * (within - state["trend"]) / PRIORS.trend_rounds
+    state["trend"] = np.where(new_pace, 0.0, trend)
 
 
 def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -> _Belief:
@@ -249,7 +257,7 @@ def make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
 
 def _learn_variances(
     state: ModelState, ratio: Rows, noisy: Rows, parts: Mapping[str, Rows]
-) -> None:
+) -> Rows:
     """A surprise scales both variances, and counts for each as much as its part of the surprise's.
 
     Args:
@@ -257,6 +265,9 @@ def _learn_variances(
         ratio: Square of the surprise over its variance, shape `[rows]`.
         noisy: Chance that it was no more than that, same shape.
         parts: Part of the surprise's variance that is noise, and that is roughness, same shape.
+
+    Returns:
+        How many times as large as before the variance of the noise is, same shape.
     """
     priors = {
         "noise": (PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds),
@@ -275,7 +286,4 @@ def _learn_variances(
             )
         )
         state[name] = np.column_stack(list(sums))
-    # Averages are known in proportion to the noise, which is only known by and by.
-    scale = state["noise"][:, 0] / state["noise"][:, 1] / before
-    for name in ("covariance", "usual_covariance"):
-        state[name] *= scale[:, np.newaxis, np.newaxis]
+    return np.asarray(state["noise"][:, 0] / state["noise"][:, 1] / before)
