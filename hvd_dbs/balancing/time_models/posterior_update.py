@@ -144,11 +144,7 @@ def learn(
         is_same,
     )
     chances = weigh(state, surprise, mean[:, SLOWNESS] > PRIORS.slow)
-    held_up = chances.argmax(axis=0) == len(chances) - 1
-    suspect = np.stack([z, noise, *chances[1:3]], axis=1)
-    state["suspect"] = np.where(held_up[:, np.newaxis], suspect, 0.0)
-    chances[:, held_up] = np.array([[0.0], [0.0], [0.0], [0.0], [1.0]])
-    noisy, jump, change, back, pause = chances
+    noisy, jump, change, back, pause = _held_up_aside(state, chances, z, noise)
     rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
     parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
     scale = _learn_variances(state, z**2 / known.variance, noisy, parts)[:, None, None]
@@ -169,6 +165,15 @@ def learn(
     shift = np.where(seen | new_pace, moved[rows, slot] + moved[:, SLOWNESS], 0.0)
     _go_back(state, np.flatnonzero(back > 0.5), y, noise)
     return np.where(back > 0.5, z, shift)
+
+
+def _held_up_aside(state: ModelState, chances: Rows, z: Rows, noise: Rows) -> Rows:
+    """The chances, where a pause is likeliest 1 for it; the next round tells what it was."""
+    held_up = chances.argmax(axis=0) == len(chances) - 1
+    suspect = np.stack([z, noise, *chances[1:3]], axis=1)
+    state["suspect"] = np.where(held_up[:, np.newaxis], suspect, 0.0)
+    pause = np.eye(len(chances))[:, -1:]
+    return np.where(held_up, pause, chances)
 
 
 def _follow(state: ModelState, sigmas: Rows, weight: Rows, new_pace: NDArray[np.bool_]) -> None:
