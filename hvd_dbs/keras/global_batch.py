@@ -195,9 +195,9 @@ class _Untouched:
     """
 
     def __init__(self, model: keras.Model, samples: StepSamples) -> None:
-        self._num_samples = samples.batch().num_samples
         self._values: list[tuple[tf.Variable, tf.Tensor]] = []
         if model.steps_per_execution > 1:
+            self._num_samples = samples.batch().num_samples
             self._values = [(v, tf.identity(v)) for v in of_padding_samples(model)]
 
     def restore_without_samples(self) -> None:

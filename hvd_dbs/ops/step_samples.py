@@ -77,8 +77,8 @@ class StepSamples:
             self._misfit = tf.Variable(False)
             # Samples of all ranks in a full step, and in the last step.
             self._global = tf.Variable([0, 0], dtype=tf.int64)
-            # By plan: its first step, samples in a full step, samples in the last step.
-            self._plans = tf.Variable(tf.fill([_CAPACITY, 3], tf.constant(_UNKNOWN, tf.int64)))
+            # First step of each plan, its samples in a full step, its samples in the last step.
+            self._plans = tf.Variable(tf.fill([3, _CAPACITY], tf.constant(_UNKNOWN, tf.int64)))
             # Of steps in a row: the step, samples, and what they cost.
             self._announced = tf.Variable(_NO_STEPS, shape=[None, 3], dtype=tf.float64)
 
@@ -133,8 +133,8 @@ class StepSamples:
         self._rows = [*in_force, *waiting, (first, full, last)]
         if len(self._rows) > _CAPACITY:
             raise RuntimeError(f"more than {_CAPACITY} plans wait for their first step.")
-        table = np.full((_CAPACITY, 3), _NEVER, dtype=np.int64)
-        table[: len(self._rows)] = self._rows
+        table = np.full((3, _CAPACITY), _NEVER, dtype=np.int64)
+        table[:, : len(self._rows)] = np.transpose(self._rows)
         self._plans.assign(table)
 
     def batch(self) -> StepBatch:
@@ -175,21 +175,21 @@ class StepSamples:
 
     def _of_all(self, step: tf.Tensor) -> tf.Tensor:
         """Samples of all ranks in a step."""
-        of_all = self._global.read_value()
-        return tf.where(step < self._last_step.read_value(), of_all[0], of_all[1])
+        full, last = tf.unstack(self._global.read_value())
+        return tf.where(step < self._last_step.read_value(), full, last)
 
     def _samples_and_work(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """This rank's samples in a step, and what they cost."""
-        plans = self._plans.read_value()
-        row = tf.reduce_sum(tf.cast(plans[:, 0] <= step, tf.int64)) - 1
-        by_plan = tf.where(step < self._last_step.read_value(), plans[row, 1], plans[row, 2])
-        announced = self._announced.read_value()
-        num_announced = tf.shape(announced, tf.int64)[0]
-        place = step - tf.cast(announced[0, 0], tf.int64)
+        first, full, last = tf.unstack(self._plans.read_value())
+        place = tf.reduce_sum(tf.cast(first <= step, tf.int64)) - 1
+        by_plan = tf.gather(tf.where(step < self._last_step.read_value(), full, last), place)
+        steps, counts, costs = tf.unstack(self._announced.read_value(), axis=1)
+        place = step - tf.cast(steps[0], tf.int64)
+        num_announced = tf.size(steps, tf.int64)
         is_announced = (place >= 0) & (place < num_announced)
-        one = announced[tf.clip_by_value(place, 0, num_announced - 1)]
-        samples = tf.where(is_announced, tf.cast(one[1], tf.int64), by_plan)
-        work = tf.where(is_announced, one[2], tf.cast(by_plan, tf.float64))
+        place = tf.clip_by_value(place, 0, num_announced - 1)
+        samples = tf.where(is_announced, tf.cast(tf.gather(counts, place), tf.int64), by_plan)
+        work = tf.where(is_announced, tf.gather(costs, place), tf.cast(by_plan, tf.float64))
         known = tf.raw_ops.Assert(condition=samples >= 0, data=[_WHY_UNKNOWN, step])
         with tf.control_dependencies([] if known is None else [known]):
             return tf.identity(samples), tf.identity(work)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.jobs import horovodrun, mpirun, python, run_job
-
-pytestmark = pytest.mark.alone
 
 TRAINING = """
 import logging
