@@ -1,6 +1,6 @@
 """LB-BSP (Chen et al., 2020) on shared hosts: a neighbour process comes and goes, live.
 
-    scripts/bench.sh papers lb_bsp              about 5 minutes on 2 cores
+    scripts/bench.sh papers lb_bsp              about 8 minutes on 2 cores
     scripts/bench.sh papers lb_bsp --rounds 6   what docs/papers.md shows
 
 Two equal ranks, a core each; another program computes on rank 1's core for half of each round of
