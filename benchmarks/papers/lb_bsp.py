@@ -1,7 +1,7 @@
 """LB-BSP (Chen et al., 2020) on shared hosts: a neighbour process comes and goes, live.
 
-    scripts/bench.sh papers lb_bsp              about 8 minutes on 2 cores
-    scripts/bench.sh papers lb_bsp --rounds 6   what docs/papers.md shows
+    scripts/bench.sh papers lb_bsp              about 8 minutes on 2 cores; docs/papers.md has it
+    scripts/bench.sh papers lb_bsp --rounds 6   three times as long, with quartiles
 
 Two equal ranks, a core each; another program computes on rank 1's core for half of each round of
 four epochs. Steps take half a second and more, so that the sampled load is of the step before at

@@ -181,8 +181,8 @@ class StepSamples:
     def _samples_and_work(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """This rank's samples in a step, and what they cost."""
         first, full, last = tf.unstack(self._plans.read_value())
-        place = tf.reduce_sum(tf.cast(first <= step, tf.int64)) - 1
-        by_plan = tf.gather(tf.where(step < self._last_step.read_value(), full, last), place)
+        plan = tf.reduce_sum(tf.cast(first <= step, tf.int64)) - 1
+        by_plan = tf.gather(tf.where(step < self._last_step.read_value(), full, last), plan)
         steps, counts, costs = tf.unstack(self._announced.read_value(), axis=1)
         place = step - tf.cast(steps[0], tf.int64)
         num_announced = tf.size(steps, tf.int64)

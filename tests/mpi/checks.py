@@ -29,9 +29,6 @@ from tests.jobs import mpirun, python
 
 _TIMEOUT = 900.0  # Two ranks or three on two cores, beside other tests.
 _REPORT = "report.jsonl"
-_GRAPPLER = "HVD_DBS_CHECKS_GRAPPLER"
-WITH_GRAPPLER = {_GRAPPLER: "1"}
-"""TensorFlow rewrites graphs before they run, as it does in users' jobs."""
 _CHECK = re.compile(r"^(?:def )?(check_\w+)(?:\(| = )", re.MULTILINE)
 _PATIENCE = 30.0
 _FOLDER = Path(__file__).parent
@@ -140,12 +137,8 @@ def run(checks: Mapping[str, Callable[[], None]], report: Path) -> None:
 def _main(modules: Sequence[str], report: Path) -> None:
     """Runs the checks of modules."""
     import horovod.tensorflow as hvd
-    import tensorflow as tf
 
     hvd.init()
-    if os.environ.get(_GRAPPLER) != "1":
-        # It takes longer than the few steps of a check.
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     checks: dict[str, Any] = {}
     for words in modules:
         module = importlib.import_module(f"tests.mpi.{words.partition(':')[0]}_checks")

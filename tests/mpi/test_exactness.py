@@ -6,7 +6,7 @@ one case runs there of each kind of layer, loss or optimizer that communicates i
 
 import os
 
-from tests.mpi.checks import WITH_GRAPPLER, as_tests, some
+from tests.mpi.checks import as_tests, some
 
 _ON_THREE_RANKS = (
     "check_two_outputs_with_different_masks",
@@ -42,9 +42,7 @@ _HAS_TIME = os.environ.get("HVD_DBS_ALL_CASES") == "1"
 
 _MICRO_BATCHES = "micro_batch" if _HAS_TIME else some("micro_batch", _IN_MICRO_BATCHES)
 
-test_two_ranks = as_tests(
-    *("exactness", "loud", _MICRO_BATCHES), ranks=2, environment=WITH_GRAPPLER
-)
+test_two_ranks = as_tests("exactness", "loud", _MICRO_BATCHES, ranks=2)
 test_three_ranks = as_tests(
     "exactness" if _HAS_TIME else some("exactness", _ON_THREE_RANKS),
     some("statistics", _STATISTICS_ON_THREE_RANKS),
@@ -56,5 +54,5 @@ test_three_ranks = as_tests(
 test_two_ranks_with_adaptive = as_tests(
     "exactness" if _HAS_TIME else some("exactness", _WITH_ADAPTIVE),
     ranks=2,
-    environment=WITH_GRAPPLER | {"EXACTNESS_STRATEGY": "adaptive"},
+    environment={"EXACTNESS_STRATEGY": "adaptive"},
 )

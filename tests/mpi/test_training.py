@@ -17,13 +17,13 @@ _WITHOUT_THE_LIBRARY = (
 )
 
 test_three_ranks = as_tests(
-    *("training", "loop", "evaluation", "profile", "communication"), ranks=3
+    *("training", "loop", "optimizer", "evaluation", "profile", "communication"), ranks=3
 )
 test_two_ranks = as_tests(
     some("training", _ON_TWO_RANKS),
+    some("optimizer", ["check_sparse_gradients_equal_one_process"]),
     some("evaluation", ["check_evaluate_equals_one_process"]),
     *(
-        "optimizer",
         "keras",
         "learning_rate",
         "memory",
@@ -32,6 +32,7 @@ test_two_ranks = as_tests(
         "verify",
         "wrong_use",
         "clock",
+        "communication",
     ),
     ranks=2,
 )

@@ -3,12 +3,12 @@
 import pytest
 
 from hvd_dbs.ops import native
-from tests.mpi.checks import WITH_GRAPPLER, as_tests
+from tests.mpi.checks import as_tests
 
 if native.loaded() is None:
     pytest.skip(native.reason_for_absence(), allow_module_level=True)
 
-_SETTINGS = WITH_GRAPPLER | {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+_SETTINGS = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
 
 test_one_rank = as_tests("weighted_allreduce", ranks=1, environment=_SETTINGS)
 test_three_ranks = as_tests("weighted_allreduce", ranks=3, environment=_SETTINGS)

@@ -1,7 +1,7 @@
 """Keras without its parts for scikit-learn and matplotlib, in the processes of tests' jobs.
 
-It imports both where they are installed, which takes as long as TensorFlow and Keras together. No
-job uses what Keras has for them; whoever else imports them gets them.
+It imports both where they are installed, which takes each process about a second. No job uses what
+Keras has for them; whoever else imports them gets them.
 """
 
 from __future__ import annotations

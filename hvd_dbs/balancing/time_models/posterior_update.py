@@ -168,7 +168,7 @@ def learn(
 
 
 def _held_up_aside(state: ModelState, chances: Rows, z: Rows, noise: Rows) -> Rows:
-    """The chances, where a pause is likeliest 1 for it; the next round tells what it was."""
+    """The chances; where a pause is likeliest it is taken for sure, and kept as a suspect."""
     held_up = chances.argmax(axis=0) == len(chances) - 1
     suspect = np.stack([z, noise, *chances[1:3]], axis=1)
     state["suspect"] = np.where(held_up[:, np.newaxis], suspect, 0.0)
