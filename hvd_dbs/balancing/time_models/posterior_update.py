@@ -156,7 +156,6 @@ def learn(
         np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),
         [of_noise, jumped.updated(), changed.updated(), of_pause],
     )
-    state["usual_covariance"] *= 1 + noisy[:, None, None] * (scale - 1)
     state["jumps"][rows, slot] += jump * z**2
     _count(state, change, back, pause, steps)
     new_pace = change + back > 0.5

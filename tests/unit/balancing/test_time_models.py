@@ -12,6 +12,7 @@ from hvd_dbs.balancing.time_models.line_fit import add_point, line, no_sums
 from hvd_dbs.balancing.time_models.narx import Narx
 from hvd_dbs.balancing.time_models.narx_or_last import NarxOrLast
 from hvd_dbs.balancing.time_models.overlap_affine import OverlapAffine
+from hvd_dbs.balancing.time_models.posterior import Posterior
 from hvd_dbs.balancing.time_models.windowed_mean import WindowedMean
 from tests.unit.balancing.rounds import fold, seconds_at
 
@@ -203,3 +204,17 @@ class TestNarxOrLast:
         speeds[100:110] = np.nan
         foretold = self.foretold(NarxOrLast(1), speeds, loads)
         np.testing.assert_array_equal(foretold[100:], self.foretold(Narx(), speeds, loads)[100:])
+
+
+class TestPosterior:
+    @pytest.mark.parametrize("noise", [0.05, 0.15])
+    def test_what_noise_leaves_unsure_is_said_to_be(self, noise):
+        """Also where it is five times that of the prior, and known by eight rounds alone."""
+        random, model, batch_sizes = np.random.default_rng(5101), Posterior(), np.full(400, 32.0)
+        state = model.init(400)
+        for _ in range(8):
+            seconds = np.exp(random.normal(0, noise, 400))
+            state = model.update(state, Measurement.of(batch_sizes, seconds))
+        curves = model.curves(model.record(state))
+        sigmas = np.log(curves.seconds(batch_sizes)) / curves.deviations(batch_sizes)
+        assert 0.6 < np.sqrt(np.mean(sigmas**2)) < 1.6
