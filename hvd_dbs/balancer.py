@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Balancer:
     """Sizes local batches so that all ranks finish together.
 
-    One balancer serves one training data set, one optimizer and one `fit` at a time. All ranks
-    make it with the same arguments, after `hvd.init()`.
+    One balancer serves one training data set and one `fit` at a time, with any number of
+    optimizers. All ranks make it with the same arguments, after `hvd.init()`.
 
     Args:
         global_batch_size: Samples that all ranks together process in a step.

@@ -48,8 +48,8 @@ def written(path: Path, *entries: Any) -> Path:
     return path
 
 
-def simulated(kind: str, rounds: int = 20) -> JournalPart:
-    """The journal of an evenly split job with what is wrong in it, of 20 steps a round."""
+def simulated(kind: str, rounds: int = 20, strategy: str = "even") -> JournalPart:
+    """The journal of a job with what is wrong in it, evenly split by default, 20 steps a round."""
     given = dict(KINDS[kind])
     speeds = np.array(given.pop("speeds", (1.0,) * len(HOSTS)), dtype=float)
     waits = np.array(given.pop("input_ms", (0.0,) * len(HOSTS)), dtype=float) / 1000
@@ -62,4 +62,4 @@ def simulated(kind: str, rounds: int = 20) -> JournalPart:
         noise=Noise(jitter=0.03),
         **given,
     )
-    return simulated_job(scenario, HOSTS, "even", waits + 0.0005)
+    return simulated_job(scenario, HOSTS, strategy, waits + 0.0005)

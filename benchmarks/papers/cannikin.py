@@ -1,10 +1,10 @@
 """Cannikin (Nie et al., 2024): live, where gradients travel long after the backward pass.
 
-    scripts/bench.sh papers cannikin            ten epochs, a second a step and more
+    scripts/bench.sh papers cannikin            ten epochs, about a second a step
 
 Two ranks on emulated hosts, one of them at half speed, over a link of 1 Gbit/s; the gradients
-are three buckets of 16 MiB. The quick rank reads its samples in each step, for a time that does not
-depend on their number, so its first bucket is late. A rank has finished at
+are three buckets of 16 MiB. The quick rank takes long to read its samples, before the step
+computes, so most of its work is done before its first bucket. A rank has finished at
 
     f_i = max(busy_i, first bucket_i + T_o),
 
@@ -93,7 +93,10 @@ def main() -> None:
     parser.add_argument("--settled", type=int, default=4, help="epochs that do not count")
     parser.add_argument("--steps", type=int, default=12, help="of an epoch")
     parser.add_argument(
-        "--reading", type=float, default=0.3, help="seconds of a step in which rank 0 reads"
+        "--reading", type=float, default=0.0024, help="seconds that rank 0 reads a sample"
+    )
+    parser.add_argument(
+        "--samples-per-rank", type=int, default=256, help="of the global batch, for each rank"
     )
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--timeout", type=float, default=1800.0)
@@ -101,7 +104,9 @@ def main() -> None:
     options = parser.parse_args()
     if "dbs" not in options.strategies:
         raise SystemExit("--strategies needs dbs, which the others are compared with.")
-    lengths = Lengths(rounds=options.epochs, steps=options.steps)
+    lengths = Lengths(
+        rounds=options.epochs, steps=options.steps, samples_per_rank=options.samples_per_rank
+    )
     runner = Runner(
         lengths,
         options.timeout,

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from benchmarks.papers.dbs_job import Fault
+import keras
+
 from benchmarks.training.clusters import Cluster, Lengths
 from benchmarks.training.job import Job, parser_of, run_on_ranks
+
+
+class Reading(keras.callbacks.Callback):
+    """Makes this rank take so many seconds to read each sample, before its step computes."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        loop = self.model.optimizer.balancer.loop
+        time.sleep(self._seconds * loop.samples_in_step(batch))
 
 
 class CannikinJob(Job):
@@ -15,7 +29,7 @@ class CannikinJob(Job):
     def train(self, reading_seconds: float) -> dict[str, Any]:
         """Seconds of every step, and plans, by strategy and epoch."""
         self._build()
-        reading = Fault(reading_seconds if self._collective.rank == 0 else 0.0)
+        reading = Reading(reading_seconds if self._collective.rank == 0 else 0.0)
         seconds: dict[str, list[Any]] = {name: [] for name in self._trainers}
         plans: dict[str, list[Any]] = {name: [] for name in self._trainers}
         for epoch in range(self._lengths.rounds):

@@ -20,7 +20,7 @@ from hvd_dbs.rank_names import name_ranks
 
 def allgather_text(collective: Collective, text: str) -> list[str]:
     """A text of every rank, by rank; for set-up and errors, not for every round."""
-    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    data = np.frombuffer(text.encode(errors="backslashreplace"), dtype=np.uint8)
     lengths = collective.allgather(np.array([data.size], dtype=np.int64))[:, 0]
     padded = np.zeros(max(1, int(lengths.max())), dtype=np.uint8)
     padded[: data.size] = data

@@ -36,10 +36,10 @@ _WARN_SECONDS = 60.0
 _WARNING = (
     "the training data set waits for epoch %d to reach step %d. Either this rank waits for another "
     "one, which has stopped training or does something else. Or the data set is read too far "
-    "ahead: by shuffle or cache downstream of balancer.dataset, or by a callback that comes before "
-    "DynamicBatchSizeCallback. A loop of one's own calls balancer.loop.begin_epoch(epoch) before "
-    "it reads, and end_steps(step) after each step; with several steps in a call it gives "
-    "begin_training their number."
+    "ahead: by shuffle or cache downstream of balancer.dataset, or by a callback, which should "
+    "read balancer.dataset(source, training=False). A loop of one's own calls "
+    "balancer.loop.begin_epoch(epoch) before it reads, and end_steps(step) after each step; with "
+    "several steps in a call it gives begin_training their number."
 )
 
 
@@ -62,6 +62,7 @@ class IndexStage:
     Attributes:
         is_read: Whether steps have been read in training. Who looks into a data set before does
             not train on it.
+        is_endless: Whether `num_samples` is the samples of some steps, and not of the data.
         on_unwatched: Called where it is read and no training has begun.
     """
 
@@ -87,7 +88,7 @@ class IndexStage:
         self._layout = LAYOUTS[layout]
         self._changed = threading.Condition()
         self._schedule = PlanSchedule(batch_sizes)
-        self.is_read = False
+        self.is_read = self.is_endless = False
         self.on_unwatched: Callable[[], None] = lambda: None
         self._training = False
         self._epoch = 0
@@ -101,11 +102,8 @@ class IndexStage:
     def identity(self) -> dict[str, int | None]:
         """What the order of the samples depends on besides the epoch, by name."""
         seed = None if self._seed is None else int(self._seed)
-        return {
-            "num_samples": self.num_samples,
-            "shuffle_seed": seed,
-            "block_size": self._block_size,
-        }
+        block = {"block_size": self._block_size, **({"is_endless": 1} if self.is_endless else {})}
+        return {"num_samples": self.num_samples, "shuffle_seed": seed, **block}
 
     @property
     def is_cut_by_cost(self) -> bool:
@@ -248,7 +246,7 @@ class IndexStage:
     def begin_pass(self) -> Pass:
         """Begins to read an epoch, after the last position of it that has been used."""
         if self._looked_at is not None:
-            return Pass(0, iter([self._looked_at]))
+            return Pass(0, iter([self._looked_at]), self._global_batch_size)
         if not self._training:
             self.on_unwatched()
         with self._changed:
@@ -257,7 +255,8 @@ class IndexStage:
             epoch = self._epoch + (self._training and self._used_up)
             used = self._start.used_in(epoch)
             reader = self._reader(epoch, self._rank)
-            return Pass(used[-1][1] if used else 0, self._steps(epoch, reader, self._generation))
+            steps = self._steps(epoch, reader, self._generation)
+            return Pass(used[-1][1] if used else 0, steps, self._global_batch_size)
 
     def _steps(self, epoch: int, reader: Reader, generation: int) -> Iterator[NDArray[np.int64]]:
         step, steps, waited = 0, 1, 0.0

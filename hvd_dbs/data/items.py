@@ -116,7 +116,7 @@ class ItemSpec:
             elif hasattr(leaf, "dtype"):
                 is_same = array.dtype == spec.dtype.as_numpy_dtype
             else:  # Python's own numbers have no width.
-                is_same = np.can_cast(array.dtype, spec.dtype.as_numpy_dtype, "same_kind")
+                is_same = _holds(spec.dtype, array)
             if not is_same or array.shape[first_axis:] != tuple(spec.shape):
                 raise ValueError(
                     f"item {number} has {array.dtype} of shape {array.shape[first_axis:]} where "
@@ -129,6 +129,14 @@ class ItemSpec:
                 else array.astype(spec.dtype.as_numpy_dtype, copy=False)
             )
         return leaves
+
+
+def _holds(dtype: tf.DType, array: NDArray[Any]) -> bool:
+    """Whether a type of numbers has the kind and the range of these."""
+    if not np.can_cast(array.dtype, dtype.as_numpy_dtype, "same_kind"):
+        return False
+    is_in_range = not dtype.is_integer or ((array >= dtype.min) & (array <= dtype.max)).all()
+    return bool(is_in_range)
 
 
 def _standard(item: Any) -> Any:

@@ -26,10 +26,12 @@ class Pass:
     Attributes:
         start: Positions at the beginning of the order that it does not read.
         steps: The samples of each step, int64 of shape `[count]`, or `NOT_YET`.
+        global_batch_size: Positions from one step's first to the next one's, where they are equal.
     """
 
     start: int
     steps: Iterator[NDArray[np.int64]]
+    global_batch_size: int = 1
 
 
 class Stage(Protocol):
@@ -64,33 +66,34 @@ def indices(stage: Stage) -> tf.data.Dataset:
 
 
 def read_passes(
-    stage: Stage, read: Callable[[tf.data.Dataset, tf.Tensor], tf.data.Dataset]
+    stage: Stage, read: Callable[[tf.data.Dataset, tf.Tensor, tf.Tensor], tf.data.Dataset]
 ) -> tf.data.Dataset:
     """What `read` makes of each pass.
 
     Args:
         stage: Says what is read.
-        read: Gets the sample numbers of each step, and the start of the pass; in the graph.
+        read: Gets the sample numbers of each step, and start and global batch size of the pass; in
+            the graph.
     """
     numbers = itertools.count()
     under_way: dict[int, Iterator[NDArray[np.int64]]] = {}
 
-    def begin() -> Iterator[tuple[int, int]]:
+    def begin() -> Iterator[tuple[int, int, int]]:
         one, number = stage.begin_pass(), next(numbers)
         under_way[number] = one.steps
-        yield number, one.start
+        yield number, one.start, one.global_batch_size
 
     def steps(number: np.int64) -> Iterator[NDArray[np.int64]]:
         yield from under_way.pop(int(number))
 
-    def read_one(number: tf.Tensor, start: tf.Tensor) -> tf.data.Dataset:
+    def read_one(number: tf.Tensor, *place: tf.Tensor) -> tf.data.Dataset:
         rows = tf.data.Dataset.from_generator(
             steps, args=(number,), output_signature=tf.TensorSpec([None], tf.int64)
         )
-        return read(rows.filter(_is_known), start)
+        return read(rows.filter(_is_known), *place)
 
-    number = tf.TensorSpec([], tf.int64)
-    return tf.data.Dataset.from_generator(begin, output_signature=(number, number)).flat_map(
+    numbers_of_pass = (tf.TensorSpec([], tf.int64),) * 3
+    return tf.data.Dataset.from_generator(begin, output_signature=numbers_of_pass).flat_map(
         read_one
     )
 

@@ -116,7 +116,7 @@ class Stream:
             )
         if any(not any(seeds) for seeds in _shuffle_seeds(self._dataset)):
             raise ValueError(_UNSEEDED)
-        return _FiniteStream(self._dataset, self._num_samples or cardinality, global_batch_size)
+        return _FiniteStream(self._dataset, self._num_samples or cardinality)
 
 
 class _FiniteStream(Source):
@@ -124,10 +124,9 @@ class _FiniteStream(Source):
 
     has_own_order = True
 
-    def __init__(self, dataset: tf.data.Dataset, num_samples: int, global_batch_size: int) -> None:
+    def __init__(self, dataset: tf.data.Dataset, num_samples: int) -> None:
         self._dataset = dataset
         self._num_samples = num_samples
-        self._global_batch_size = global_batch_size
 
     @property
     def num_samples(self) -> int:
@@ -149,10 +148,11 @@ class _FiniteStream(Source):
         Samples of other ranks are not copied; an evaluation has none between a rank's own.
         """
         if stage.goes_straight_on:
-            return read_passes(stage, lambda rows, start: _grouped(rows, self._samples.skip(start)))
-        size = tf.constant(self._global_batch_size, tf.int64)
+            return read_passes(
+                stage, lambda rows, start, _: _grouped(rows, self._samples.skip(start))
+            )
 
-        def read(rows: tf.data.Dataset, start: tf.Tensor) -> tf.data.Dataset:
+        def read(rows: tf.data.Dataset, start: tf.Tensor, size: tf.Tensor) -> tf.data.Dataset:
             def part(step: tf.Tensor, samples: tf.Tensor, global_batch: Any) -> tf.Tensor:
                 first = samples[0] - start
                 in_step = tf.raw_ops.Assert(condition=first // size == step, data=[_GAPS, step])
@@ -167,13 +167,13 @@ class _FiniteStream(Source):
             num_batches = (self._num_samples - start + size - 1) // size
             global_batches = (
                 self._samples.skip(start)
-                .window(self._global_batch_size)
+                .window(size)
                 .apply(tf.data.experimental.assert_cardinality(num_batches))
             )
             steps = tf.data.Dataset.counter()
             return tf.data.Dataset.zip(steps, rows, global_batches).map(part)
 
-        one = self._dataset.batch(self._global_batch_size)
+        one = self._dataset.batch(1)  # Of as many samples as a step has.
         return counted(read_passes(stage, read), one, stage.num_steps)
 
     @property

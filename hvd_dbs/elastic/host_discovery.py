@@ -43,7 +43,10 @@ def discover(
         printed, said = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()  # A process that has left the group may still keep it open.
         raise ValueError(
             f"discovery script {script} has not ended after {timeout:g} s. It is run every second "
             f"and must only print what is known."

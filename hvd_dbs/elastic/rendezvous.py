@@ -40,9 +40,10 @@ _LONG_WAIT = 60.0
 """Seconds without a place after which a rank says what the launcher waits for."""
 _FRESH_SECONDS = 1.0
 _SCOPE = "hvd_dbs"
-_LONGEST_WAIT = 600.0
-"""Seconds for which a rank waits for a place, as long as horovodrun by default waits for hosts
-(`--elastic-timeout`)."""
+_LONGEST_WAIT = 24 * 3600.0
+"""Seconds for which a rank waits for a place. The launcher ends the job after `--elastic-timeout`,
+which ranks do not know, and one that is out of reach is noticed before; this is for a frozen one.
+"""
 
 
 def init(*arguments: Any, **options: Any) -> None:

@@ -108,6 +108,7 @@ class Datasets:
             request.layout,
             request.costs,
         )
+        stage.is_endless = request.source.is_endless
         stage.on_unwatched = self._warn_of_a_part
         # The same on all ranks: so is what each of them was given.
         self._resumption.read_from(stage)

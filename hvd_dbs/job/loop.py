@@ -194,6 +194,7 @@ class TrainingLoop:
             # A rank that ends its process takes MPI from those that have not come to look yet.
             self._collective.allgather(np.zeros(1))
         self._rounds.end_training()
+        self.samples.end_training()
         self.log.end()
         self.profile.write()
         self.position.end_training()

@@ -42,6 +42,12 @@ class MemoryBounds:
         self.is_wanted = is_wanted
         self.is_known = False
         self.most: int | None = None
+        self._model = ""
+
+    def begin_training(self, model: str) -> None:
+        """What was found for a model of another fingerprint is not known of this one."""
+        if model != self._model:
+            self._model, self.is_known = model, False
 
     def note(self, most: int | None) -> None:
         """The search is over; None: all that a rank may ever get fits."""

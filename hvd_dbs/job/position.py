@@ -68,6 +68,11 @@ class TrainingPosition:
         """Steps of the open epoch: fewer where training continues within it."""
         return self.stage.num_steps_in(self.epoch)
 
+    def part_before(self, step: int) -> float:
+        """The part of the whole open epoch that comes before a step of what is read of it."""
+        left = self.stage.part(self.epoch).num_left / self.stage.num_samples
+        return 1 - left * (1 - step / self.num_steps_in_epoch)
+
     @property
     def num_full_steps(self) -> int:
         """Those of them that have a whole global batch."""

@@ -15,7 +15,7 @@ from hvd_dbs.comm.collective import Collective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.job.balancer_state import BalancerState, SavedRank
 from hvd_dbs.job.position import TrainingPosition
-from hvd_dbs.sampling import Cursor
+from hvd_dbs.sampling import Cursor, merge_intervals
 
 
 class StatefulPart(Protocol):
@@ -70,6 +70,7 @@ class Resumption:
         """
         if self._position.start is not None:
             _check_data(self._data, index_stage.identity)
+            self._position.start = _place_in(self._position.start, self._data, index_stage.identity)
         self._position.read_from(index_stage)
         self._data = index_stage.identity
 
@@ -119,12 +120,13 @@ class Resumption:
             state = BalancerState.of(plain)
             if state.cursor != Cursor():
                 _check_data(state.data, self._data)
-            self._position.check_start(state.cursor)
+            cursor = _place_in(state.cursor, state.data, self._data)
+            self._position.check_start(cursor)
             self._controller.load_state_dict(self._controller_state(state))
             self._load_parts(state.parts)
             agreed = {
                 "the saved plan": str(state.batch_sizes),
-                "the place in the epoch": str(state.cursor),
+                "the place in the epoch": str(cursor),
                 "the plan": str(self._controller.batch_sizes),
             }
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as caught:
@@ -139,7 +141,7 @@ class Resumption:
             self._controller.load_state_dict(before)
             self._load_parts(parts_before)
             raise
-        self._position.start_at(state.cursor)
+        self._position.start_at(cursor)
         self._data = self._data or state.data
 
     def remember(self) -> None:
@@ -227,9 +229,26 @@ def _check_data(saved: Mapping[str, Any] | None, given: Mapping[str, Any] | None
         f"{name}={given.get(name)!r} instead of {saved.get(name)!r}"
         for name in {**saved, **given}
         if given.get(name) != saved.get(name)
+        and not (name == "num_samples" and _are_endless(saved, given))
     ]
     if differing:
         raise ValueError(
             f"the data set has {', '.join(differing)}. Training can only go on with the samples "
             f"and the order that it began with: make the data set with the same arguments."
         )
+
+
+def _are_endless(saved: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether both are as many samples as some steps have, by a global batch size each."""
+    return "is_endless" in saved and "is_endless" in given
+
+
+def _place_in(
+    cursor: Cursor, saved: Mapping[str, Any] | None, given: Mapping[str, Any] | None
+) -> Cursor:
+    """The place in a data set that a place in what was saved of it is: after as many steps."""
+    if saved is None or given is None or not _are_endless(saved, given):
+        return cursor
+    before, now = saved["num_samples"], given["num_samples"]
+    used = [(start * now // before, end * now // before) for start, end in cursor.used]
+    return Cursor(cursor.epoch, merge_intervals(used))

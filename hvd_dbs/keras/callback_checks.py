@@ -5,17 +5,53 @@ That `TrainingStateCallback` stands last is checked in `callbacks/training_state
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 
+from hvd_dbs.data.evaluation_stage import EvaluationStage
+from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.keras.callbacks.metric_average import MetricAverageCallback
+from hvd_dbs.watchdog.activity import call_of_fit
 
 _ON_METRICS = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau)
 _STEERING = (*_ON_METRICS, keras.callbacks.LearningRateScheduler)
 
 
-def of_all_ranks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
+def callbacks_of_fit() -> list[keras.callbacks.Callback]:
+    """The callbacks of the `fit` under way, as far as they can be seen."""
+    call = call_of_fit()
+    given = None if call is None else call.f_locals.get("callbacks")
+    return list(getattr(given, "callbacks", None) or [])
+
+
+def arguments_of_fit(model: keras.Model, params: Mapping[str, Any]) -> dict[str, str]:
+    """What of the call of `fit` ranks would wait for each other for, if it differed.
+
+    Args:
+        model: What `fit` was called of.
+        params: What Keras tells callbacks.
+    """
+    call = call_of_fit()
+    given = {} if call is None else call.f_locals
+    callbacks = callbacks_of_fit()
+    validation = given.get("validation_data")
+    is_shared = isinstance(stage_of(validation), EvaluationStage)
+    is_heeded = is_shared or _act_on_validation(callbacks)
+    is_given = "none" if is_heeded and validation is None else "of no balancer"
+    return {
+        "epochs": str(params.get("epochs")),
+        "initial_epoch": str(given.get("initial_epoch")),
+        "steps_per_execution": str(model.steps_per_execution),
+        "callbacks=[...] of hvd_dbs": ", ".join(_of_all_ranks(callbacks)),
+        "callbacks=[...] that steer": ", ".join(_steering(callbacks)),
+        "validation_data": "of a balancer" if is_shared else is_given,
+        "validation_freq": str(given.get("validation_freq")) if is_heeded else "",
+    }
+
+
+def _of_all_ranks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
     """The names of this package's callbacks that all ranks need; one alone may save the model."""
     return [
         type(one).__name__
@@ -25,9 +61,14 @@ def of_all_ranks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
     ]
 
 
-def steering(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
+def _steering(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
     """The names of Keras's callbacks that change how training goes on."""
     return [type(one).__name__ for one in callbacks if isinstance(one, _STEERING)]
+
+
+def _act_on_validation(callbacks: Sequence[keras.callbacks.Callback]) -> bool:
+    """Whether a callback of Keras changes how training goes on by what a validation finds."""
+    return any(isinstance(one, _ON_METRICS) and one.monitor.startswith("val_") for one in callbacks)
 
 
 def require_averages(callbacks: Sequence[keras.callbacks.Callback]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from hvd_dbs.keras.model_optimizers import optimizers_of
 from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.tensorflow.elastic import TensorFlowKerasState, run
 from hvd_dbs.tensorflow.elastic_state import ElasticState
@@ -34,6 +35,11 @@ class KerasState(TensorFlowKerasState):
 
     def __init__(self, model: keras.Model, optimizer: Any = None, **attributes: Any) -> None:
         super().__init__(model, optimizer, **attributes)
+
+    def all_optimizers(self) -> list[Any]:
+        """The optimizer, and those that the model keeps as attributes, as that of a critic."""
+        others = (one for one in optimizers_of(self.model) if one is not self.optimizer)
+        return [self.optimizer, *others]
 
     def sync(self) -> None:
         """Gives all ranks the latest commit of any, and random streams of their own. Collective.

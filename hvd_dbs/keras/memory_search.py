@@ -44,7 +44,7 @@ def bound_by_memory(
         model: A compiled model that is built, in `fit`.
         session: The job.
         training: Has the model's own step.
-        fingerprint: By which a profile knows the model.
+        fingerprint: By which the model is known again.
 
     Raises:
         ValueError: On all ranks, if a rank's memory does not hold its fewest samples.
@@ -53,6 +53,7 @@ def bound_by_memory(
     memory = session.memory
     if not memory.is_wanted:
         return
+    memory.begin_training(fingerprint)
     known = session.profile.most_samples(fingerprint)
     with agreement.raising_together(session.collective):
         if not memory.is_known:

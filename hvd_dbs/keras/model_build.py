@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import keras
 
-from hvd_dbs.keras.internals import build_for, data_of_epoch, is_built
+from hvd_dbs.keras.internals import build_for, data_of_epoch, is_built, trained_by
+from hvd_dbs.keras.model_optimizers import optimizers_of
 from hvd_dbs.watchdog.activity import call_of_fit
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,6 +41,23 @@ def build_for_fit(model: keras.Model) -> bool:
             return False
     build_optimizer(model)
     return True
+
+
+def weights_of_optimizers(model: keras.Model) -> list[list[int]]:
+    """Which weights each of the model's optimizers updates, by number; none where not built."""
+    numbers = {id(weight): number for number, weight in enumerate(model.weights)}
+    return [
+        [numbers[id(weight)] for weight in trained_by(optimizer) if id(weight) in numbers]
+        for optimizer in optimizers_of(model)
+    ]
+
+
+def build_optimizers(model: keras.Model, weights: Sequence[Sequence[int]]) -> None:
+    """Makes the variables of optimizers that have none, for `weights_of_optimizers` of a model."""
+    for optimizer, numbers in zip(optimizers_of(model), weights, strict=False):
+        if not optimizer.built and numbers and max(numbers) < len(model.weights):
+            optimizer.build([model.weights[number] for number in numbers])
+    build_optimizer(model)
 
 
 def build_optimizer(model: keras.Model) -> None:

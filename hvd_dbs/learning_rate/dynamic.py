@@ -23,6 +23,7 @@ class DynamicLearningRate:
         self.factor = LearningRateFactor()
         self._global_batch_size = global_batch_size
         self._state: RampState | None = None
+        self._started_with: tuple[str, int, bool] | None = None
 
     @property
     def multiplier(self) -> float:
@@ -46,11 +47,12 @@ class DynamicLearningRate:
         Raises:
             ValueError: If the rule is unknown, or the number of iterations impossible.
         """
+        self._started_with = (rule, ramp_iterations, ramps_down)
         base = self._global_batch_size
         if self._state is not None:
             base = self._state.base_batch_size
             before = self._state.rule, self._state.ramp_iterations, self._state.ramps_down
-            if before == (rule, ramp_iterations, ramps_down):
+            if before == self._started_with:
                 return
         reached = Ramp(self.multiplier, self.multiplier, ramp_iterations)
         self._set(
@@ -75,19 +77,23 @@ class DynamicLearningRate:
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Continues from a `state_dict`, with a ramp if the global batch size is another now.
 
+        What it was started with before holds on.
+
         Raises:
             ValueError: If it is no such state; nothing is changed then.
         """
         if state is None:
             self._state = None
             self.factor.set(1.0, 1.0, 0.0)
-            return
-        try:
-            loaded = RampState.from_state_dict(state)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"not the state of a learning-rate ramp: {error!r}") from error
-        self._set(loaded)
-        self.follow(self._global_batch_size)
+        else:
+            try:
+                loaded = RampState.from_state_dict(state)
+            except (TypeError, KeyError) as error:
+                raise ValueError(f"not the state of a learning-rate ramp: {error!r}") from error
+            self._set(loaded)
+            self.follow(self._global_batch_size)
+        if self._started_with is not None:
+            self.start(*self._started_with)
 
     def _set(self, state: RampState) -> None:
         self._state = state

@@ -163,6 +163,7 @@ class _TensorFlowRecorder:
         with tf.init_scope():  # Lifted out of a graph that is being traced.
             self._back.assign(_NEVER)
             self._asked.assign(_NEVER)
+            self._waits.assign(False)  # In a step that never came back, as another rank failed.
 
     def ask(self) -> None:
         self._asked.assign(time.time())  # The clock of `tf.timestamp`.

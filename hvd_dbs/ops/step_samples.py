@@ -107,6 +107,13 @@ class StepSamples:
         """Starts an epoch each step of which is announced; another one is an error in the graph."""
         self.begin_epoch(num_steps, _UNKNOWN, _UNKNOWN, of_all)
 
+    def end_training(self) -> None:
+        """Steps after this one belong to no training; each is an error in the graph."""
+        self._given = 0
+        self._clock.begin_step(_GRAPH_COUNTS)
+        self._announced.assign(_NO_STEPS)
+        self._plans.assign(np.full((3, _CAPACITY), _UNKNOWN, np.int64))
+
     def begin_step(self, step: int) -> None:
         """Sets which step of the epoch is under way, until the next call or epoch."""
         self._given = step

@@ -258,10 +258,23 @@ class TensorFlowKerasState(ElasticState):
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         self.model, self.optimizer = model, optimizer
-        variables = [variable.value for variable in [*model.weights, *optimizer.variables]]
+        optimizers = self.all_optimizers()
+        for one in optimizers:
+            if not one.built:
+                raise ValueError(
+                    f"{one.name!r}, an optimizer of model {model.name!r}, has no variables yet, so "
+                    f"there is no state of it to commit. Call its build with the weights that it "
+                    f"updates first."
+                )
+        of_optimizers = [variable for one in optimizers for variable in one.variables]
+        variables = [variable.value for variable in [*model.weights, *of_optimizers]]
         balancer = balancer or getattr(optimizer, "balancer", None)
         least = least_ranks(drop_slow_ranks, min_ranks)
         super().__init__(variables, balancer, attributes, global_batch, least)
+
+    def all_optimizers(self) -> list[Any]:
+        """Those whose variables are committed."""
+        return [self.optimizer]
 
     def trace_anew(self) -> None:
         """The next `fit` traces its step, as that of the rank that has joined is."""

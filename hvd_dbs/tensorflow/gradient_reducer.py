@@ -25,10 +25,11 @@ class GradientReducer:
         balancer: Knows this rank's samples in each step; None gives every rank the weight 1.
         compression: Horovod's compression for the way over the network.
         sparse_as_dense: Whether IndexedSlices are made dense before they are reduced.
-        process_set: The ranks that take part.
+        process_set: The ranks that take part; with a balancer all of them.
 
     Raises:
         TypeError: If `balancer` is not a Balancer.
+        ValueError: If it is given with a process set other than that of all ranks.
     """
 
     def __init__(
@@ -43,6 +44,11 @@ class GradientReducer:
         self._session: Session | None = None
         if balancer is not None:
             self._session = session_of(require_balancer(balancer, "An optimizer"))
+            if process_set.process_set_id != 0:
+                raise ValueError(
+                    f"An optimizer was given {process_set} and a balancer, which weighs gradients "
+                    f"by the samples of all ranks. Leave out process_set, or the balancer."
+                )
         self._is_checked = False
         self._sparse_as_dense = sparse_as_dense
         self.process_set = process_set
@@ -116,15 +122,14 @@ class GradientReducer:
     def _signals(self, loop: TrainingLoop, gradients: Tensors) -> list[tf.Tensor]:
         """What this rank sends the others with its gradients, in one of their buckets.
 
-        Nothing where there is no such bucket, or not all ranks would receive it and heed it.
+        Nothing where there is no such bucket, or no rank would heed it.
         """
         dense = [
             gradient
             for gradient in gradients
             if isinstance(gradient, tf.Tensor) and gradient.shape.num_elements() != 0
         ]
-        is_received = self.process_set.process_set_id == 0
-        if not (loop.heeds_changes and dense and is_received):
+        if not (loop.heeds_changes and dense):
             return []
         return [tf.cast(loop.clock.signal(), dense[0].dtype)]
 

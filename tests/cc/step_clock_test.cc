@@ -217,6 +217,15 @@ HVD_DBS_TEST(AStepWaitsFromReadyToBack) {
   HVD_DBS_CHECK(!clock.WaitsForOthers(), "back");
 }
 
+HVD_DBS_TEST(AStepThatNeverComesBackIsForgotten) {
+  StepClock clock(1);
+  clock.Ready(std::make_shared<HostMark>());
+  clock.Restart();
+  HVD_DBS_CHECK(!clock.WaitsForOthers(), "restarted");
+  clock.Back(std::make_shared<HostMark>(), 1);
+  HVD_DBS_CHECK(clock.Drain().empty(), "no step");
+}
+
 HVD_DBS_TEST(ChangeSignalIsReceivedOnce) {
   StepClock clock(1);
   HVD_DBS_CHECK(!clock.has_changed() && !clock.TakeSignal(), "none");

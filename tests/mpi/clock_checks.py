@@ -82,6 +82,10 @@ def check_clock_sees_every_step():
         for num_samples in (-1, 3):  # Of a step that another call has had the beginning of.
             step(tf.ones([1000]), tf.constant(num_samples, tf.int64))
         np.testing.assert_array_equal(clock.drain().num_samples, [3])
+        clock.ready([tf.ones([1])])  # A step that another rank's end has interrupted.
+        assert clock.waits_for_others
+        clock.restart()
+        assert not clock.waits_for_others, mode
 
 
 @contextlib.contextmanager

@@ -83,6 +83,43 @@ def check_a_ramp_is_the_published_one_on_top_of_schedules():
         np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 
 
+def check_a_warm_up_goes_on_within_its_epoch():
+    """Once, the epoch's rest began at its first step's rate, and never got to the full one."""
+    for used, expected in ((0, [0.25, 0.5, 0.75, 1.0]), (2 * B, [0.75, 1.0])):
+        balancer = hvd.Balancer(B, "even")
+        dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+        balancer.load_state_dict({**balancer.state_dict(), "used": [[0, used]] if used else []})
+        net, rates = model(), []
+        compile_model(net, sgd(balancer))
+        warm_up = hvd.callbacks.LearningRateWarmupCallback(0.4, warmup_epochs=1)
+        look = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs, net=net, rates=rates: rates.append(
+                float(net.optimizer.learning_rate)
+            )
+        )
+        fit(net, balancer, dataset, 1, [warm_up, look])
+        first = 0.4 / hvd.size()
+        assert rates == pytest.approx([first + (0.4 - first) * part for part in expected])
+
+
+def check_the_ramp_is_of_one_optimizer():
+    balancer = hvd.Balancer(B, "even")
+    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
+    net = model()
+    compile_model(net, sgd(balancer))
+    net.another_optimizer = sgd(balancer)
+    ramp = hvd.callbacks.DynamicLearningRateCallback(balancer)
+    with pytest.raises(ValueError, match="2 optimizers with a balancer"):
+        fit(net, balancer, dataset, 1, [ramp])
+
+
+def check_a_ramp_outlasts_a_state_that_was_saved_without_one():
+    balancer, saved = hvd.Balancer(8, "even"), hvd.Balancer(8, "even").state_dict()
+    balancer.dynamic_learning_rate.start("sqrt", ramp_iterations=0)
+    balancer.load_state_dict(saved)
+    assert balancer.dynamic_learning_rate.state_dict()["rule"] == "sqrt"
+
+
 def check_a_resize_that_cannot_be_is_an_error_on_all_ranks():
     balancer = hvd.Balancer(16, "even", max_batch_size=32)
     with pytest.raises(ValueError, match="allows at most"):

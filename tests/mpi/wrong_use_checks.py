@@ -6,6 +6,7 @@ import tempfile
 from contextlib import nullcontext
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ from tests.mpi.problems import (
     SEED,
     compile_model,
     fit,
+    flat,
     hvd_collective,
     images,
     model,
@@ -86,11 +88,18 @@ def check_what_ranks_would_wait_for_is_alike():
     dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
     shared = balancer.dataset(images(2 * B), training=False)
     ramp = hvd.callbacks.DynamicLearningRateCallback(balancer)
+    on_validation = keras.callbacks.ReduceLROnPlateau("val_loss")
     cases = (
         ({"epochs": on_last_rank(2, 1)}, {}, r"epochs differs between ranks: 1 on .*; 2 on"),
         ({}, {"steps_per_execution": on_last_rank(2, 1)}, "steps_per_execution differs"),
         ({"callbacks": on_last_rank([ramp], [])}, {}, "callbacks.* differs"),
         ({"validation_data": on_last_rank(shared, None)}, {}, "validation_data differs"),
+        # Once, ranks without a validation went on with another learning rate.
+        (
+            {"validation_data": on_last_rank(images(B), None), "callbacks": [on_validation]},
+            {},
+            "validation_data differs",
+        ),
     )
     for of_fit, of_compile, text in cases:
         net = model()
@@ -114,6 +123,28 @@ def check_a_fit_has_the_balancer_in_all_places():
                 net.fit(dataset.map(lambda x, y: (x, y)), verbose=0, shuffle=False)
         compile_model(net, sgd(None), run_eagerly=eager)
         net.fit(*images(2 * B), batch_size=B, verbose=0)
+
+
+def check_a_later_fit_without_the_callback_is_an_error():
+    """Once, its steps were weighted by the samples of the last step of the fit before."""
+    balancer = hvd.Balancer(B, "even")
+    dataset = balancer.dataset(images(2 * B + 1), shuffle_seed=SEED)
+    for eager in (False, True):
+        net = model()
+        compile_model(net, sgd(balancer), run_eagerly=eager)
+        fit(net, balancer, dataset, epochs=1)
+        before = flat(net)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="does not know how many samples"):
+            net.fit(dataset, verbose=0, shuffle=False)
+        np.testing.assert_array_equal(flat(net), before)
+
+
+def check_a_balancer_weighs_gradients_of_all_ranks():
+    balancer = hvd.Balancer(B, "even")
+    with pytest.raises(ValueError, match=r"Leave out process_set, or the balancer"):
+        hvd.DistributedOptimizer(
+            keras.optimizers.SGD(), process_set=hvd.ProcessSet([0]), balancer=balancer
+        )
 
 
 def check_steps_that_go_on_behind_their_end_are_an_error():

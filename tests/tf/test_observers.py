@@ -23,6 +23,7 @@ from hvd_dbs.job.observation import Observation
 from hvd_dbs.job.observers import Observer, Prometheus, TensorBoard
 from hvd_dbs.job.observers.observer import as_observer
 from hvd_dbs.job.scores import RankScores, SlowEvent, scores_of
+from tests.jobs import python, run_job
 
 JOB = JobEntry(("node1", "node2"), "even", 64)
 EVEN = Plan((32, 32))
@@ -262,6 +263,22 @@ class TestPrometheus:
         assert list(tmp_path.iterdir()) == [path]
         one.on_end()
         assert list(tmp_path.iterdir()) == []
+
+    def test_a_file_is_gone_where_a_training_ended_by_an_exception(self, tmp_path):
+        path = tmp_path / "hvd_dbs.prom"
+        script = (
+            "from hvd_dbs.job.observers.prometheus import Prometheus\n"
+            "from hvd_dbs.job.scores import RankScores\n"
+            "from tests.journals import simulated\n"
+            "job = simulated('slow rank', rounds=2)\n"
+            f"one = Prometheus(file={str(path)!r})\n"
+            "one.on_begin(job.job)\n"
+            "one.on_round(job.rounds[0], RankScores.of(6))\n"
+            f"assert open({str(path)!r}).read()\n"
+            "raise ArithmeticError\n"
+        )
+        done = run_job(python("-c", script), timeout=60)
+        assert "ArithmeticError" in done.output and not path.exists()
 
     def test_arguments_are_checked(self):
         with pytest.raises(ValueError, match="neither a port nor a file"):

@@ -112,6 +112,7 @@ def test_batch_reads_where_offered():
     ("items", "text"),
     [
         ([1, 2.5], "item 1 has float64"),
+        ([1, 3_000_000_000], r"item 1 has int64 of shape \(\) where item 0 has int32"),
         ([np.float32(1), np.float64(1)], "item 1 has float64"),
         ([np.zeros(2), np.zeros(3)], r"item 1 has float64 of shape \(3,\)"),
         ([(1, 2), (1,)], "item 1 is nested differently"),

@@ -44,6 +44,19 @@ def test_a_step_that_is_told_may_be_asked_for_any_number_of_times():
     assert samples.total == 8 + 8 + 8 + 5
 
 
+def test_a_step_after_the_end_of_training_is_an_error():
+    samples = StepSamples(StepClock())
+    work = tf.function(samples.work)
+    samples.begin_epoch(num_steps=3, full=8, last=5)
+    work()
+    samples.end_training()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="does not know how many samples"):
+        work()
+    assert samples.total == 8
+    samples.begin_epoch(num_steps=3, full=7, last=5)
+    assert int(work().num_samples) == 7
+
+
 def test_an_epoch_that_was_cut_short_starts_over():
     samples = StepSamples(StepClock())
     samples.begin_epoch(num_steps=3, full=8, last=5)

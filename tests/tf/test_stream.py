@@ -87,6 +87,19 @@ def test_an_epoch_is_taken_up_in_its_midst():
         assert read == expected
 
 
+def test_a_stream_follows_the_global_batch_size():
+    """Once, its windows kept the size that they had when the data set was made."""
+    source = as_source(Stream(nested(12)), 4)
+    stage = IndexStage(12, seed=None, rank=1, batch_sizes=(3, 1))
+    dataset = make_dataset(source, stage).map(lambda x, y: x["a"])
+    stage.begin_training((3, 1))
+    stage.open_epoch(0, (3, 1), settled=9)
+    assert [batch.tolist() for batch in dataset.as_numpy_iterator()] == [[3], [7], [11]]
+    stage.resize((5, 3))
+    stage.open_epoch(1, (5, 3), settled=9)
+    assert [batch.tolist() for batch in dataset.as_numpy_iterator()] == [[5, 6, 7], [11]]
+
+
 def test_what_was_used_must_be_the_beginning():
     source = as_source(Stream(tf.data.Dataset.range(12)), 4)
     stage = IndexStage(12, seed=None, rank=0, batch_sizes=(4,))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hvd_dbs.balancing.measurement import Measurement
+from hvd_dbs.balancing.measurement import LEAST_SECONDS, Measurement
 from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
@@ -84,7 +84,8 @@ class Posterior:
         y = np.log(np.where(usable, measurement.finish_seconds, 1.0))
         with np.errstate(invalid="ignore", divide="ignore"):
             shorter = np.log(measurement.busy_seconds / measurement.least_seconds)
-        shorter = np.where((steps > 1) & (shorter >= 0), shorter, np.nan)
+        is_known = (steps > 1) & (shorter >= 0) & (measurement.least_seconds >= LEAST_SECONDS)
+        shorter = np.where(is_known, shorter, np.nan)
         new = {name: rows.copy() for name, rows in state.items()}
         begins = ~np.isfinite(state["first"][:, 0])
         # Pauses make steps longer, and nothing makes them shorter.

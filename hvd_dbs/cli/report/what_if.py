@@ -119,7 +119,8 @@ def if_left_out(model: JobModel, left_out: NDArray[np.intp], question: str) -> A
         return replace(if_split_best(model, others), question=question)
 
     def steps(elasticity: float | None) -> NDArray[np.float64]:
-        plan = np.full(len(others), model.global_batch_size / len(others))
+        share = np.mean(model.batch_sizes, axis=0)[others]
+        plan = model.global_batch_size * share / share.sum()
         ones = np.ones_like(model.seconds)
         seconds = seconds_with(model, plan, lines_of(model, elasticity, ones), ones, others)
         return model.steps(seconds, others)

@@ -100,10 +100,11 @@ class _Watch:
                 last, shown = time.monotonic(), None
 
     def _list(self) -> None:
-        last, listed = time.monotonic(), 0
+        last, listed, parts = time.monotonic(), 0, 0
         while time.monotonic() - last < self._idle:
             part, number = self._follower.part, self._follower.num_rounds
-            listed = 0 if number < listed else listed  # Another part has begun.
+            if self._follower.num_parts != parts:
+                parts, listed = self._follower.num_parts, 0
             if part is not None:
                 for entry in part.rounds[max(len(part.rounds) - number + listed, 0) :]:
                     say(round_line(entry))

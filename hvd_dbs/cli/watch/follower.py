@@ -23,10 +23,15 @@ class Follower:
 
     Args:
         path: The journal, which need not exist yet.
+
+    Attributes:
+        num_parts: How many parts have begun so far.
+        num_rounds: Rounds of the newest part.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.num_parts = 0
         self._restart(None)
 
     def _restart(self, inode: int | None) -> None:
@@ -69,6 +74,7 @@ class Follower:
         entry = entry_of(line.decode(errors="replace"))
         if isinstance(entry, JobEntry):
             self._job = entry
+            self.num_parts += 1
             self._rounds.clear()
             self.num_rounds = 0
         elif isinstance(entry, RoundEntry) and self._job is not None:

@@ -7,6 +7,7 @@ name and renamed, and is used only as long as its file has the same size and mod
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -16,7 +17,6 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +80,7 @@ def _index_file(path: Path, folder: Path | None, verify: bool) -> Records:
         return found
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(path: Path, patience: float) -> Iterator[None]:
     """Holds a lock on the file itself, which the system takes back from whoever ends.
 
@@ -118,7 +118,8 @@ def _save(kept: Path, records: Records, file: os.stat_result, verified: bool) ->
             np.save(stream, np.concatenate([head, body]), allow_pickle=False)
         temporary.replace(kept)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def _load(kept: Path, path: Path, verify: bool) -> Records | None:

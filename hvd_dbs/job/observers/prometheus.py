@@ -6,6 +6,7 @@ registry of the whole process that keeps what it has after the job.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import math
@@ -80,6 +81,7 @@ class Prometheus(Observer):
     def on_begin(self, job: JobEntry) -> None:
         """Opens the port."""
         self._job = job
+        atexit.register(self.on_end)  # Where training ends by an exception nobody calls it.
         if self._wanted_port is None or self._server is not None:
             return
         try:
@@ -113,6 +115,7 @@ class Prometheus(Observer):
 
     def on_end(self) -> None:
         """Closes the port, and removes the file, whose figures would be shown for good."""
+        atexit.unregister(self.on_end)
         if self._file is not None:
             self._file.unlink(missing_ok=True)
         if self._server is not None:

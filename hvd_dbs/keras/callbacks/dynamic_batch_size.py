@@ -16,7 +16,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.job.step_file import StepFile
 from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
-from hvd_dbs.keras.callback_checks import of_all_ranks, require_averages, steering
+from hvd_dbs.keras.callback_checks import arguments_of_fit, callbacks_of_fit, require_averages
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
 from hvd_dbs.keras.internals import data_of_epoch
@@ -86,14 +86,15 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         collective = self._balancer.collective
         with agreement.raising_together(collective, (ValueError, RuntimeError)):
             self._check()
-        agreement.require_equal(collective, self._arguments())
+        agreement.require_equal(collective, arguments_of_fit(self.model, self.params))
         turn_off_xla(self.model)
         self._micro_batches.warn()
         synchronize_batch_normalization(self.model)
         self._statistics = BatchStatistics(self.model, collective)
         self._before_padding = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
-        fingerprint = model_fingerprint(self.model) if self._session.profile.is_used else ""
+        is_asked_for = self._session.profile.is_used or self._session.memory.is_wanted
+        fingerprint = model_fingerprint(self.model) if is_asked_for else ""
         bound_by_memory(self.model, self._session, self._micro_batches, fingerprint)
         self._loop.begin_training(self.model.steps_per_execution, fingerprint)
         set_initial_epoch(self.model, self._position)
@@ -195,22 +196,6 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
             )
         self.params[_IN_FIT] = self._balancer
 
-    def _arguments(self) -> dict[str, str]:
-        """What of the call of `fit` ranks would wait for each other for, if it differed."""
-        call = call_of_fit()
-        given = {} if call is None else call.f_locals
-        callbacks = _callbacks()
-        is_shared = isinstance(stage_of(given.get("validation_data")), EvaluationStage)
-        return {
-            "epochs": str(self.params.get("epochs")),
-            "initial_epoch": str(given.get("initial_epoch")),
-            "steps_per_execution": str(self.model.steps_per_execution),
-            "callbacks=[...] of hvd_dbs": ", ".join(of_all_ranks(callbacks)),
-            "callbacks=[...] that steer": ", ".join(steering(callbacks)),
-            "validation_data": "of a balancer" if is_shared else "of no balancer",
-            "validation_freq": str(given.get("validation_freq")) if is_shared else "",
-        }
-
     def _check_first_step(self) -> None:
         """Whether all ranks train the same model on the balancer's data is seen after a step."""
         self._position.check_reading()
@@ -282,7 +267,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"or keeps batches belongs into the source. map and prefetch may follow."
             )
         if collective.size > 1:
-            require_averages(_callbacks())
+            require_averages(callbacks_of_fit())
         given, expected = self.params.get("steps"), self._loop.position.num_steps
         if given != expected:
             raise ValueError(
@@ -291,10 +276,3 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"repeated, and leave out steps_per_epoch; an endless hvd.data.Stream has the "
                 f"steps_per_epoch that fit gets."
             )
-
-
-def _callbacks() -> list[keras.callbacks.Callback]:
-    """Those of the `fit` under way, as far as they can be seen."""
-    call = call_of_fit()
-    given = None if call is None else call.f_locals.get("callbacks")
-    return list(getattr(given, "callbacks", None) or [])

@@ -8,6 +8,7 @@ import keras
 
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.comm import agreement
+from hvd_dbs.keras.model_optimizers import optimizers_of
 from hvd_dbs.learning_rate.ramp import RAMP_ITERATIONS, RULES
 
 
@@ -82,6 +83,15 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
             raise ValueError(
                 "The model's optimizer does not follow this balancer. Compile with "
                 "optimizer=hvd.DistributedOptimizer(..., balancer=balancer)."
+            )
+        followers = [
+            one for one in optimizers_of(self.model) if getattr(one, "balancer", None) is not None
+        ]
+        if len(followers) > 1:
+            raise ValueError(
+                f"The model has {len(followers)} optimizers with a balancer, and the ramp counts "
+                f"the updates of one. Leave out DynamicLearningRateCallback, and set their "
+                f"learning rates after a change of the global batch size."
             )
         if not hasattr(optimizer, "learning_rate"):  # Keras's MultiOptimizer.
             raise ValueError(

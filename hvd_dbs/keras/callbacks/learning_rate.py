@@ -10,6 +10,9 @@ import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
+from hvd_dbs.balancer import session_of
+from hvd_dbs.keras.model_optimizers import balancer_of
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -74,7 +77,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if self.staircase and batch == 0:
             self._set_learning_rate(self._epoch)
         elif not self.staircase:
-            self._set_learning_rate(self._epoch + batch / (self.steps_per_epoch or 1))
+            self._set_learning_rate(self._epoch + self._part_before(batch))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the learning rate to the logs, as `lr`."""
@@ -86,6 +89,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if callable(self._multiplier):
             return float(self._multiplier(epoch))
         return float(self._multiplier ** (epoch - self.start_epoch))
+
+    def _part_before(self, batch: int) -> float:
+        """The part of the epoch before a step, also where training continues within the epoch."""
+        balancer = balancer_of(self.model)
+        position = None if balancer is None else session_of(balancer).position
+        if position is not None and position.is_in_epoch:
+            return position.part_before(batch)
+        return batch / (self.steps_per_epoch or 1)
 
     def _set_learning_rate(self, epoch: float) -> None:
         optimizer = self.model.optimizer

@@ -21,7 +21,7 @@ from hvd_dbs.comm.collective import ElasticCollective
 from hvd_dbs.job.state_file import read_state, write_state
 from hvd_dbs.keras.initial_epoch import set_initial_epoch
 from hvd_dbs.keras.internals import is_built
-from hvd_dbs.keras.model_build import build_for_fit, build_optimizer
+from hvd_dbs.keras.model_build import build_for_fit, build_optimizers, weights_of_optimizers
 from hvd_dbs.keras.model_optimizers import training_variables
 from hvd_dbs.keras.random_streams import seed_generators, split_random_seeds
 from hvd_dbs.tensorflow.variables import broadcast_variables
@@ -96,8 +96,10 @@ class TrainingStateCallback(keras.callbacks.Callback):
                 text = self._read()
         text = agreement.allgather_text(collective, text)[0]
         if text:
-            build_optimizer(self.model)  # Rank 0 has seen that the model has its variables.
-            self._load(json.loads(text))
+            state = json.loads(text)
+            # Rank 0 has seen that the model has its variables.
+            build_optimizers(self.model, state["optimizers"])
+            self._load(state["balancer"])
             broadcast_variables(self._variables(), root_rank=0)
             split_random_seeds(self.model)
 
@@ -176,6 +178,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
                 file.flush()
                 os.fsync(file.fileno())
             saved = {"balancer": state, "weights": weights.name, "variables": self._described()}
+            saved["optimizers"] = weights_of_optimizers(self.model)
             write_state(path, {**saved, "weights_checksum": digest.hexdigest()})
         except BaseException:
             with contextlib.suppress(OSError):
@@ -183,7 +186,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
             raise
 
     def _read(self) -> str:
-        """Loads all weights or none; the balancer's state as text, empty if nothing was saved."""
+        """Loads all weights or none; the rest of the state as text, empty if nothing was saved."""
         path = self._folder / STATE_NAME
         if not path.exists():
             return ""
@@ -191,7 +194,8 @@ class TrainingStateCallback(keras.callbacks.Callback):
         weights = self._folder / str(state.get("weights"))
         if weights.name not in _WEIGHTS_NAMES:
             raise ValueError(f"{path} names no weights; expected one of {_WEIGHTS_NAMES}.")
-        build_optimizer(self.model)
+        optimizers = state.get("optimizers", [])
+        build_optimizers(self.model, optimizers)
         described = self._described()
         for saved, own in zip_longest(state.get("variables", []), described):
             if saved != own:
@@ -219,7 +223,7 @@ class TrainingStateCallback(keras.callbacks.Callback):
             values = np.frombuffer(content, dtype, count, start)
             variable.assign(values.reshape(variable.shape.as_list()))
             start += values.nbytes
-        return json.dumps(state["balancer"])
+        return json.dumps({"balancer": state["balancer"], "optimizers": optimizers})
 
     def _variables(self) -> list[tf.Variable]:
         """The model's and its optimizers' variables, and the states of random layers."""

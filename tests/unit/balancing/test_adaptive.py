@@ -292,6 +292,16 @@ def test_a_pause_in_the_first_round_is_none_of_the_pace():
     assert seconds(np.array([32.0, 32.0])) == pytest.approx([0.1, 0.1], rel=0.05)
 
 
+def test_a_step_without_time_in_the_first_round_tells_nothing():
+    """Once, the rank was unknown for good."""
+    model = strategies.adaptive().model
+    measurement = Measurement.of([32], [0.2], num_steps=[2], least_seconds=[0.0])
+    state = model.update(model.init(1), measurement)
+    state = model.update(state, Measurement.of([32], [0.2], num_steps=[2], least_seconds=[0.0]))
+    seconds = model.curves(model.record(state)).seconds
+    assert seconds(np.array([32.0])) == pytest.approx([0.2], rel=0.05)
+
+
 def test_equal_ranks_that_pause_get_equal_shares_again():
     """Two ranks are slow for a moment, then all are equal but for pauses."""
     controller, rng = controller_of(8), np.random.default_rng(5)

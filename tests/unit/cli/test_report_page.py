@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from hvd_dbs.cli.main import main
 from hvd_dbs.cli.report.page import page_data, write_page
 from hvd_dbs.cli.report.rank_figures import start_time
-from hvd_dbs.cli.report.trace import trace_events
+from hvd_dbs.cli.report.trace import trace_events, write_trace
 from hvd_dbs.cli.report.verdict import Verdict
 from hvd_dbs.job.journal import JournalPart
-from tests.browser import CHROMIUM, show
+from tests.browser import CHROMIUM, show, traced
 from tests.journals import HOSTS, simulated, written
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium")
@@ -137,6 +137,28 @@ def test_the_trace_has_a_slice_for_each_round_of_each_rank(job):
     assert work > 0.95 * seconds  # The slowest rank waits for nobody.
     (plan,) = (one for one in events if one["ph"] == "i")
     assert plan["name"] == "plan [70, 70, 70, 34, 70, 70]" and plan["args"]["reason"] == HOSTILE
+
+
+@in_browser
+def test_the_trace_opens_in_a_viewer_beside_horovods_timeline(job, tmp_path):
+    write_trace(job, tmp_path / "run.json")
+    # As Horovod writes it: a process for each tensor, numbered from 0.
+    timeline = [
+        {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "gradient"}},
+        {"ph": "B", "name": "ALLREDUCE", "pid": 0, "ts": 10},
+        {"ph": "E", "pid": 0, "ts": 20},
+    ]
+    both = json.loads((tmp_path / "run.json").read_text())["traceEvents"] + timeline
+    (tmp_path / "both.json").write_text(json.dumps(both))
+    seen = traced(tmp_path / "both.json", tmp_path / "profile")
+    assert seen["warnings"] == []
+    threads = seen["threads"]
+    assert any("ALLREDUCE" in titles for titles in threads.values())
+    for rank, host in enumerate(HOSTS):
+        titles = threads[f"host {host}: rank {rank}"]
+        assert titles.count("64 samples") == titles.count("works") == len(job.rounds)
+    assert seen["instants"] == ["plan [70, 70, 70, 34, 70, 70]"]
+    assert {"local batch size", "step"} <= set(seen["counters"])
 
 
 def test_files_are_written_beside_the_report(job, tmp_path):

@@ -131,6 +131,13 @@ def test_a_balanced_job_is_balanced_anew():
     assert what_if.if_left_out(dbs, ranks, question).step_seconds == pytest.approx(0.058, rel=0.03)
 
 
+def test_ratios_of_a_static_split_stay_where_ranks_leave():
+    static = JobModel.of(simulated("slow rank", strategy="static"))
+    left = what_if.if_left_out(static, np.array([0]), "without rank 0")
+    # 1 to 0.4: 35 samples of 384 at 0.4 of the speed.
+    assert left.step_seconds == pytest.approx(0.064, rel=0.05)
+
+
 def replace_strategy(job, name):
     return JournalPart(replace(job.job, strategy=name), job.rounds)
 

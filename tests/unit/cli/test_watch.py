@@ -133,6 +133,16 @@ def test_a_job_is_followed_from_before_its_start_to_its_end(tmp_path):
     )
 
 
+def test_all_rounds_of_a_new_part_are_listed(tmp_path):
+    path = written(tmp_path / "run.jsonl", JOB.job, *JOB.rounds[:2])
+    thread = threading.Timer(0.5, written, [path, JOB.job, *JOB.rounds[2:6]])
+    thread.start()
+    result = watch(path, "--every", "0.1", "--idle", "2")
+    thread.join()
+    rounds = [line for line in result.output.splitlines() if line.startswith("epoch ")]
+    assert [line.split(",")[0] for line in rounds] == [f"epoch {number}" for number in range(6)]
+
+
 @pytest.mark.parametrize("end", ["interrupt", "idle"])
 def test_in_a_terminal_it_is_updated_in_place(tmp_path, end):
     path = written(tmp_path / "run.jsonl", JOB.job, *JOB.rounds)

@@ -25,6 +25,7 @@ void StepClock::Restart() {
   const std::lock_guard<std::mutex> lock(mutex_);
   last_back_.reset();
   asked_.reset();
+  ready_.reset();  // Of a step that never came back, since another rank has failed in it.
   buckets_.clear();
 }
 
