@@ -33,12 +33,6 @@ FIRST_SEED, SEEDS, STEPS = 201, 20, 800
 SPENT_SEEDS = (11, 12, 13, 51, 52, 53)
 
 
-def mechanisms_for(ranks: int, wanted: Sequence[str]) -> list[str]:
-    """The whole, and the mechanisms that do something among so many ranks; 0: any number."""
-    fitting = [name for name in wanted if not 0 < ranks < MECHANISMS[name].least_ranks]
-    return [WHOLE, *fitting]
-
-
 def run_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Key, dict[str, Result]]]:
     """Results as they come."""
     if jobs == 1:
@@ -114,7 +108,7 @@ def main() -> None:
     tasks = []
     for _, group in itertools.groupby(columns, key=lambda column: column[1]):
         for seed, (name, ranks) in itertools.product(seeds, list(group)):
-            missing = results.missing((name, ranks, seed), mechanisms_for(ranks, mechanisms))
+            missing = results.missing((name, ranks, seed), [WHOLE, *mechanisms])
             if missing:
                 tasks.append(Task(cases, (name, ranks, seed), missing))
     half = f"half of it in {', '.join(sorted(HALF_AS_LONG))}"

@@ -41,12 +41,10 @@ class Mechanism:
     Attributes:
         off: What no longer happens, or happens instead.
         patches: What is replaced.
-        least_ranks: With fewer ranks it does nothing by design, and is not run.
     """
 
     off: str
     patches: tuple[Patch, ...]
-    least_ranks: int = 0
 
     @contextmanager
     def switched_off(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ Every function here is collective: all ranks call it, in the same order and from
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -129,8 +128,3 @@ def require_alike(
         return
     with raising_together(collective, ValueError):
         check(collective.broadcast(values))
-
-
-def hostnames(collective: Collective) -> list[str]:
-    """The host of every rank, by rank."""
-    return allgather_text(collective, socket.gethostname())

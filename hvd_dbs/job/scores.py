@@ -56,9 +56,6 @@ class RankScores:
 
     Attributes:
         is_slow: Which ranks fell and have not recovered, shape `[size]`.
-        window: Rounds whose median counts.
-        slow_below: A rank whose `against_own_best` is below has fallen.
-        recovered_above: It has recovered when the least speed that its times allow is above.
 
     Example:
         >>> scores = RankScores.of(3)
@@ -71,9 +68,6 @@ class RankScores:
     """
 
     is_slow: NDArray[np.bool_]
-    window: int
-    slow_below: float
-    recovered_above: float
     _batch_sizes: NDArray[np.float64]
     """Of the last rounds, the newest last, NaN where there were fewer; shape `[window, size]`."""
     _seconds: NDArray[np.float64]
@@ -84,36 +78,11 @@ class RankScores:
     """That time, infinite where there is none, likewise."""
 
     @classmethod
-    def of(
-        cls,
-        size: int,
-        *,
-        window: int = WINDOW,
-        slow_below: float = SLOW_BELOW,
-        recovered_above: float = RECOVERED_ABOVE,
-    ) -> RankScores:
-        """Before the first round.
-
-        Args:
-            size: Number of ranks.
-            window: Rounds whose median counts, 1 or more.
-            slow_below: See above.
-            recovered_above: See above.
-
-        Raises:
-            ValueError: If the window or the thresholds are no such numbers.
-        """
-        if window < 1 or not 0 < slow_below <= recovered_above <= 1:
-            raise ValueError(
-                f"window={window}, slow_below={slow_below}, recovered_above={recovered_above}; "
-                f"expected window >= 1 and 0 < slow_below <= recovered_above <= 1."
-            )
-        unknown = np.full((window, size), np.nan)
+    def of(cls, size: int) -> RankScores:
+        """Before the first round of so many ranks."""
+        unknown = np.full((WINDOW, size), np.nan)
         return cls(
             is_slow=np.zeros(size, dtype=bool),
-            window=window,
-            slow_below=slow_below,
-            recovered_above=recovered_above,
             _batch_sizes=unknown,
             _seconds=unknown,
             _best_sizes=np.ones((_NUM_BINS, size)),
@@ -141,9 +110,9 @@ class RankScores:
         )
         seen = seen._remember(known & seen._has_window & ~self.is_slow)
         score = seen.against_own_best
-        fell = known & ~self.is_slow & (score < self.slow_below)
+        fell = known & ~self.is_slow & (score < SLOW_BELOW)
         # A smaller batch may hide that a rank is still slow: it must be fast by the least estimate.
-        back = known & self.is_slow & (seen._least_score >= self.recovered_above)
+        back = known & self.is_slow & (seen._least_score >= RECOVERED_ABOVE)
         events = tuple(
             SlowEvent(rank, bool(fell[rank]), float(score[rank]))
             for rank in np.flatnonzero(fell | back).tolist()

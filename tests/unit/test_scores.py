@@ -113,12 +113,3 @@ def test_what_came_before_is_left_as_it_was():
     third, _ = second.after((32,), (0.1,))
     fourth = third.after((32,), (0.1,))[0]
     assert np.isnan(third.against_own_best).all() and fourth.against_own_best[0] == 1.0
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"window": 0}, {"slow_below": 0.9}, {"slow_below": 0.0}, {"recovered_above": 1.5}],
-)
-def test_thresholds_that_cannot_be_are_an_error(options):
-    with pytest.raises(ValueError, match=r"expected window >= 1 and 0 < slow_below <= recovered"):
-        RankScores.of(2, **options)

@@ -41,21 +41,6 @@ def add_point(
     return np.where(new[:, np.newaxis], keep * sums + point, sums)
 
 
-def rescale(
-    sums: NDArray[np.float64], scale: NDArray[np.float64], most: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The sums of another pace: times `scale` as long, with a weight of at most `most`.
-
-    Args:
-        sums: Shape `[rows, 5]`.
-        scale: Shape `[rows]`; 1 leaves the times alone.
-        most: Shape `[rows]`; inf leaves the weight alone.
-    """
-    ones = np.ones(len(sums))
-    fade = np.minimum(1.0, most / np.maximum(sums[:, 0], 1e-9))
-    return sums * np.column_stack([ones, ones, scale, ones, scale]) * fade[:, np.newaxis]
-
-
 def line(sums: NDArray[np.float64]) -> AffineCurves:
     """The least-squares lines, drawn towards the origin as far as the points leave it open.
 

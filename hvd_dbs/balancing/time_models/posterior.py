@@ -11,12 +11,14 @@ from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
+from hvd_dbs.balancing.time_models.event_counts import life_of
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
     OF_CURVE,
     SLOWNESS,
     curve_of,
+    expire,
     learn,
     make_usual,
     visit,
@@ -63,6 +65,7 @@ class Posterior:
             "first": np.full((num_rows, 2), np.nan),
             "current": np.zeros(num_rows),
             "rounds": np.zeros(num_rows),
+            "steps": np.zeros(num_rows),
             "noise": np.tile(noise, (num_rows, 1)),
             "roughness": np.tile([PRIORS.roughness_sd**2, 1.0], (num_rows, 1)),
             "trend": np.zeros(num_rows),
@@ -96,6 +99,8 @@ class Posterior:
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
         is_same = new["current"] == b
+        new["steps"] += steps
+        expire(new)
         slot, fresh = visit(new, b)
         shift = learn(new, y, shorter, steps, slot, fresh, is_same)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
@@ -121,8 +126,7 @@ class Posterior:
         mean = state["mean"][:, :CAPACITY] + slower
         parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(state["current"])
-        changes, _, lasted = state["events"].T
-        life = (lasted + 1 / PRIORS.change_rate) / (changes + 1)
+        life = life_of(state)
         roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
         others = elasticity, elasticity_sd, roughness, life, *state["noise"].T
         periods = slower[:, 0], *state["slow_periods"].T

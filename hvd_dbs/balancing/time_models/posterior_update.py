@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.posterior_curves import filled_tile, new_roughness
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
+from hvd_dbs.balancing.time_models.event_counts import count_events, life_of
 from hvd_dbs.balancing.time_models.surprise import Surprise, weigh
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
@@ -61,6 +62,16 @@ class _Belief:
         return self.mean + gain * self.z[:, np.newaxis], self.covariance - less
 
 
+def expire(state: ModelState) -> None:
+    """Drops points not seen for longer than a pace lasts: the rank may have been slow then."""
+    age = state["steps"][:, np.newaxis] - state["visited_at"]
+    is_old = (age > life_of(state)[:, np.newaxis]) & (age > age.min(axis=1, keepdims=True))
+    state["batch_size"][is_old] = np.nan
+    state["mean"][:, :CAPACITY][is_old] = 0.0
+    state["covariance"][:, :CAPACITY][is_old] = 0.0
+    state["covariance"][:, :, :CAPACITY].swapaxes(1, 2)[is_old] = 0.0
+
+
 def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], Rows]:
     """Each rank's place of its batch size, made if need be, and what part of roughness is new.
 
@@ -87,7 +98,7 @@ def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], Rows]:
         state["jumps"][rows, at] = curve.jump_at(b[rows])
         state["batch_size"][rows, at] = b[rows]
     state["rounds"] += 1
-    state["visited_at"][np.arange(b.size), slot] = state["rounds"]
+    state["visited_at"][np.arange(b.size), slot] = state["steps"]
     state["current"] = b
     return slot, fresh
 
@@ -157,7 +168,7 @@ def learn(
         [of_noise, jumped.updated(), changed.updated(), of_pause],
     )
     state["jumps"][rows, slot] += jump * z**2
-    _count(state, change, back, pause, steps)
+    count_events(state, change, back, pause, steps)
     new_pace = change + back > 0.5
     _follow(state, z / np.sqrt(known.variance), noisy * seen, new_pace)
     moved = state["mean"] - mean
@@ -208,7 +219,9 @@ def _over_usual(state: ModelState, y: Rows, noise: Rows) -> tuple[Rows, Rows]:
 
 def _usual(state: ModelState, rows: NDArray[np.intp]) -> ModelState:
     """The same ranks at their baseline speed."""
-    same = {name: state[name][rows] for name in ("first", "roughness", "current", "rounds")}
+    same = {
+        name: state[name][rows] for name in ("first", "roughness", "current", "rounds", "steps")
+    }
     return {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
 
 
@@ -220,17 +233,6 @@ def _go_back(state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows) ->
     usual["mean"], usual["covariance"] = known.updated()
     for name in OF_CURVE:
         state[name][rows] = usual[name]
-
-
-def _count(state: ModelState, change: Rows, back: Rows, pause: Rows, steps: Rows) -> None:
-    """Changes, pauses and steps; a change that the next round takes back was a pause."""
-    was_pause = back * (state["rounds"] - state["slow_since"] <= 1)
-    # So may the first round have been.
-    was_pause = np.where(state["rounds"] == 2, change, was_pause)
-    keep = np.exp(-steps * PRIORS.change_rate)[:, np.newaxis]
-    taken_back = np.where(state["rounds"] == 2, 1, 2) * was_pause
-    new = np.column_stack([change + back - taken_back, pause + was_pause, steps])
-    state["events"] = np.maximum(state["events"] * keep + new, 0.0)
 
 
 def _mix(state: ModelState, weights: Rows, parts: list[tuple[Rows, Rows]]) -> None:

@@ -292,6 +292,32 @@ def test_a_pause_in_the_first_round_is_none_of_the_pace():
     assert seconds(np.array([32.0, 32.0])) == pytest.approx([0.1, 0.1], rel=0.05)
 
 
+def test_what_was_seen_of_a_disturbed_rank_at_the_start_is_seen_again():
+    """Once, batch sizes that it had then stayed slow for good, and none of them was taken again."""
+    over = []
+    for seed in range(6):
+        controller = Controller(strategies.adaptive(), 576, Bounds.of(3, 1), 3)
+        rng = np.random.default_rng(seed)
+        speeds, step = np.array([1.0, 0.7, 0.4]), 0
+        while step < 1000:
+            count = 6 if step == 0 else 1 if step < 24 else int(rng.integers(2, 5))
+            samples = controller.plan.samples
+            seconds = (0.01 + 0.0012 * samples) / speeds
+            seconds[0] *= 1 + rng.uniform(0.1, 0.5) * (7 <= step < 12)
+            steps = seconds * np.exp(0.05 * rng.standard_normal((count, 3)))
+            measurement = Measurement.of(
+                samples,
+                steps.mean(axis=0),
+                num_steps=np.full(3, float(count)),
+                least_seconds=steps.min(axis=0),
+            )
+            controller.decide(controller.observe(measurement))
+            step += count
+        best = (576 * 0.0012 + 3 * 0.01) / speeds.sum()
+        over.append(((0.01 + 0.0012 * controller.plan.samples) / speeds).max() / best - 1)
+    assert np.mean(over) < 0.01 and np.max(over) < 0.03
+
+
 def test_a_step_without_time_in_the_first_round_tells_nothing():
     """Once, the rank was unknown for good."""
     model = strategies.adaptive().model
