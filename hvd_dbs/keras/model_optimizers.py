@@ -19,8 +19,9 @@ def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     attributes = [
         value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)
     ]
-    compiled = [] if model.optimizer is None else [model.optimizer]
-    return list({id(one): one for one in (*compiled, *attributes)}.values())
+    compiled = getattr(model, "optimizer", None)  # A model that is not compiled has none.
+    all_of_them = attributes if compiled is None else [compiled, *attributes]
+    return list({id(one): one for one in all_of_them}.values())
 
 
 def balancer_of(model: keras.Model) -> Balancer | None:

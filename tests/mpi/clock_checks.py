@@ -222,9 +222,12 @@ def check_a_validation_is_not_part_of_a_step():
     assert (times.busy_seconds[1:] > 0).all()
     assert (times.wait_seconds >= 0).all()
     np.testing.assert_array_equal(times.num_samples, balancer.plan.batch_sizes[hvd.rank()])
+    balancer.loop.begin_training()
+    balancer.loop.begin_epoch(0)
     balancer.clock.restart()
     net.train_on_batch(*images(B))
     assert np.isnan(balancer.clock.drain().busy_seconds).all()
+    balancer.loop.end_training()
 
 
 def check_busy_seconds_leave_the_waiting_out():

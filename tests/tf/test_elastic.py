@@ -74,6 +74,12 @@ def test_all_optimizers_of_a_model_are_part_of_the_state():
     assert_same([variable.numpy() for variable in critic.variables], before)
 
 
+def test_a_model_that_is_not_compiled_has_the_optimizer_that_is_given():
+    model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    assert hvd.elastic.KerasState(model, optimizer).all_optimizers() == [optimizer]
+
+
 def test_a_state_of_plain_variables():
     variable = tf.Variable([1.0, 2.0])
     state = tf_elastic.TensorFlowState([variable], step=3)
