@@ -102,17 +102,6 @@ def check_a_warm_up_goes_on_within_its_epoch():
         assert rates == pytest.approx([first + (0.4 - first) * part for part in expected])
 
 
-def check_the_ramp_is_of_one_optimizer():
-    balancer = hvd.Balancer(B, "even")
-    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
-    net = model()
-    compile_model(net, sgd(balancer))
-    net.another_optimizer = sgd(balancer)
-    ramp = hvd.callbacks.DynamicLearningRateCallback(balancer)
-    with pytest.raises(ValueError, match="2 optimizers with a balancer"):
-        fit(net, balancer, dataset, 1, [ramp])
-
-
 def check_a_ramp_outlasts_a_state_that_was_saved_without_one():
     balancer, saved = hvd.Balancer(8, "even"), hvd.Balancer(8, "even").state_dict()
     balancer.dynamic_learning_rate.start("sqrt", ramp_iterations=0)

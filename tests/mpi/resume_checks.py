@@ -34,14 +34,7 @@ from tests.mpi.problems import (
     sgd,
     some_plans,
 )
-from tests.mpi.together import (
-    captured,
-    global_batch,
-    meet,
-    on_last_rank,
-    shared,
-    shared_folder,
-)
+from tests.mpi.together import captured, global_batch, meet, on_last_rank, shared
 
 B = 16
 
@@ -116,54 +109,6 @@ def check_training_goes_on_in_the_midst_of_an_epoch():
             assert list(chain.from_iterable(seen)) == order[-num_left:].tolist()
             reader.loop.end_epoch()
         reader.loop.end_training()
-
-
-class TwoParts(keras.Model):
-    """Two layers, each with an optimizer of its own, that are called in `train_step` alone."""
-
-    def __init__(self, balancer):
-        super().__init__()
-        keras.utils.set_random_seed(3)
-        self.parts = [keras.layers.Dense(1), keras.layers.Dense(1)]
-        for part in self.parts:
-            part.build((None, 3))
-
-        def optimizer():
-            return hvd.DistributedOptimizer(
-                keras.optimizers.SGD(0.05, momentum=0.9), balancer=balancer
-            )
-
-        self.compile(optimizer())
-        self.second_optimizer = optimizer()
-
-    def train_step(self, data):
-        x, y = data
-        for part, optimizer in zip(
-            self.parts, (self.optimizer, self.second_optimizer), strict=True
-        ):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(part(x)[:, 0] - y))
-            weights = part.trainable_variables
-            optimizer.apply(tape.gradient(loss, weights), weights)
-        return {"loss": loss}
-
-
-def check_each_optimizer_goes_on_for_the_weights_that_it_updates():
-    """Once, the next run built one of them, for all weights, and refused what was saved."""
-    x = np.random.default_rng(0).normal(size=(4 * B, 3)).astype(np.float32)
-
-    def train(epochs, folder=None):
-        balancer = hvd.Balancer(B, scripted(some_plans(B)))
-        net = TwoParts(balancer)
-        dataset = balancer.dataset((x, x.sum(axis=1)), shuffle_seed=SEED)
-        more = [] if folder is None else [hvd.callbacks.TrainingStateCallback(folder, balancer)]
-        fit(net, balancer, dataset, epochs, more)
-        return flat(net)
-
-    with shared_folder() as folder:
-        train(1, folder)
-        meet()
-        np.testing.assert_allclose(train(2, folder), train(2), atol=1e-6)
 
 
 def check_a_saved_plan_obeys_the_bounds_of_the_balancer_it_is_loaded_into():

@@ -26,6 +26,7 @@ test_two_ranks = as_tests(
     *(
         "keras",
         "learning_rate",
+        "several_optimizers",
         "memory",
         "source",
         "journal",

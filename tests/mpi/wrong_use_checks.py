@@ -139,14 +139,6 @@ def check_a_later_fit_without_the_callback_is_an_error():
         np.testing.assert_array_equal(flat(net), before)
 
 
-def check_a_balancer_weighs_gradients_of_all_ranks():
-    balancer = hvd.Balancer(B, "even")
-    with pytest.raises(ValueError, match=r"Leave out process_set, or the balancer"):
-        hvd.DistributedOptimizer(
-            keras.optimizers.SGD(), process_set=hvd.ProcessSet([0]), balancer=balancer
-        )
-
-
 def check_steps_that_go_on_behind_their_end_are_an_error():
     balancer = hvd.Balancer(B)
     net = model()

@@ -60,26 +60,6 @@ def test_going_back_restores_weights_slots_and_values():
     assert state.history == [1, 3]
 
 
-def test_all_optimizers_of_a_model_are_part_of_the_state():
-    model = make_model()
-    model.critic_optimizer = critic = keras.optimizers.SGD(0.1, momentum=0.9)
-    with pytest.raises(ValueError, match=r"an optimizer of model .*, has no variables yet"):
-        hvd.elastic.KerasState(model)
-    critic.build(model.trainable_variables)
-    state = hvd.elastic.KerasState(model)
-    before = [variable.numpy().copy() for variable in critic.variables]
-    for variable in critic.variables:
-        variable.assign_add(tf.ones(variable.shape, variable.dtype))
-    state.restore()
-    assert_same([variable.numpy() for variable in critic.variables], before)
-
-
-def test_a_model_that_is_not_compiled_has_the_optimizer_that_is_given():
-    model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
-    assert hvd.elastic.KerasState(model, optimizer).all_optimizers() == [optimizer]
-
-
 def test_a_state_of_plain_variables():
     variable = tf.Variable([1.0, 2.0])
     state = tf_elastic.TensorFlowState([variable], step=3)

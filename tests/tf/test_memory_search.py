@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import keras
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hvd_dbs.balancing import Bounds
 from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.job.memory_bounds import MemoryBounds, largest_that_fits
+from hvd_dbs.keras.model_fingerprint import model_fingerprint
 from tests.jobs import python, run_job
 
 
@@ -45,6 +47,24 @@ def test_what_was_found_bounds_the_plan():
     memory.note_lack(4)
     with pytest.raises(ValueError, match="memory of rank 0 holds a step of 3 samples, but its"):
         memory.within(bounds, AloneCollective())
+
+
+def test_what_was_found_is_of_one_model():
+    memory = MemoryBounds(is_wanted=True)
+    memory.begin_training("frozen")
+    memory.note_found(100, 1000)
+    memory.begin_training("frozen")
+    assert memory.is_known
+    memory.begin_training("all of it")
+    assert not memory.is_known
+
+
+def test_a_model_of_which_other_weights_are_trained_is_another_one():
+    net = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(2), keras.layers.Dense(1)])
+    net.compile("sgd", "mse")
+    whole = model_fingerprint(net)
+    net.layers[0].trainable = False
+    assert model_fingerprint(net) != whole
 
 
 LIMITED = """

@@ -58,8 +58,7 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
     # Machines differ by more than the prior says: one degree of freedom before anything is seen.
     freedom = rounds - PRIORS.noise_rounds + 1
     changes, pauses, lasted = state["events"].T
-    rate = steps * (changes + 0.5) / (lasted + 0.5 / PRIORS.change_rate)
-    rate = np.log(np.minimum(rate, 1.0))
+    rate = np.log(steps * (changes + 0.5) / (lasted + 0.5 / PRIORS.change_rate))
     change = rate + _normal(z, surprise.change_variance)
     jump = np.where(
         surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jump_variance), -np.inf

@@ -1,0 +1,91 @@
+"""Models with several optimizers, and ranks that an optimizer leaves out. Run on 2 ranks."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hvd_dbs.keras as hvd
+from tests.mpi.problems import (
+    SEED,
+    compile_model,
+    fit,
+    flat,
+    images,
+    model,
+    scripted,
+    sgd,
+    some_plans,
+)
+from tests.mpi.together import meet, shared_folder
+
+B = 16
+
+
+class TwoParts(keras.Model):
+    """Two layers, each with an optimizer of its own, that are called in `train_step` alone."""
+
+    def __init__(self, balancer):
+        super().__init__()
+        keras.utils.set_random_seed(3)
+        self.parts = [keras.layers.Dense(1), keras.layers.Dense(1)]
+        for part in self.parts:
+            part.build((None, 3))
+
+        def optimizer():
+            return hvd.DistributedOptimizer(
+                keras.optimizers.SGD(0.05, momentum=0.9), balancer=balancer
+            )
+
+        self.compile(optimizer())
+        self.second_optimizer = optimizer()
+
+    def train_step(self, data):
+        x, y = data
+        for part, optimizer in zip(
+            self.parts, (self.optimizer, self.second_optimizer), strict=True
+        ):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(part(x)[:, 0] - y))
+            weights = part.trainable_variables
+            optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
+def check_each_optimizer_goes_on_for_the_weights_that_it_updates():
+    """Once, the next run built one of them, for all weights, and refused what was saved."""
+    x = np.random.default_rng(0).normal(size=(4 * B, 3)).astype(np.float32)
+
+    def train(epochs, folder=None):
+        balancer = hvd.Balancer(B, scripted(some_plans(B)))
+        net = TwoParts(balancer)
+        dataset = balancer.dataset((x, x.sum(axis=1)), shuffle_seed=SEED)
+        more = [] if folder is None else [hvd.callbacks.TrainingStateCallback(folder, balancer)]
+        fit(net, balancer, dataset, epochs, more)
+        return flat(net)
+
+    with shared_folder() as folder:
+        train(1, folder)
+        meet()
+        np.testing.assert_allclose(train(2, folder), train(2), atol=1e-6)
+
+
+def check_the_ramp_is_of_one_optimizer():
+    balancer = hvd.Balancer(B, "even")
+    dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)
+    net = model()
+    compile_model(net, sgd(balancer))
+    net.another_optimizer = sgd(balancer)
+    ramp = hvd.callbacks.DynamicLearningRateCallback(balancer)
+    with pytest.raises(ValueError, match="2 optimizers with a balancer"):
+        fit(net, balancer, dataset, 1, [ramp])
+
+
+def check_a_balancer_weighs_gradients_of_all_ranks():
+    balancer = hvd.Balancer(B, "even")
+    with pytest.raises(ValueError, match=r"Leave out process_set, or the balancer"):
+        hvd.DistributedOptimizer(
+            keras.optimizers.SGD(), process_set=hvd.ProcessSet([0]), balancer=balancer
+        )

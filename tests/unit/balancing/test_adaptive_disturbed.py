@@ -1,0 +1,147 @@
+"""Ours: pauses, slow periods and changes of pace, at the start and later."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hvd_dbs.balancing import Bounds, Measurement, Plan, strategies
+from hvd_dbs.balancing.curves import AffineCurves
+from hvd_dbs.balancing.plan import Problem
+from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
+from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
+from tests.unit.balancing.rounds import (
+    controller_of,
+    over_after_a_disturbed_start,
+    trained,
+)
+
+
+def test_a_rank_that_was_slow_is_at_its_usual_pace_again_at_once():
+    model = strategies.adaptive().model
+    state, rng = model.init(1), np.random.default_rng(5)
+
+    def after(seconds, rounds):
+        nonlocal state
+        for _ in range(rounds):
+            measured = seconds * (1 + 0.05 * rng.standard_normal())
+            state = model.update(state, Measurement.of([32], [measured], num_steps=[1.0]))
+        curves = model.curves(model.record(state))
+        b = np.array([32.0])
+        return float(curves.seconds(b)[0]), float(curves.deviations(b)[0])
+
+    _, sure = after(0.1, 60)
+    slow, _ = after(0.2, 10)
+    again, sure_again = after(0.1, 2)
+    assert slow == pytest.approx(0.2, rel=0.1)
+    assert again == pytest.approx(0.1, rel=0.02) and sure_again < 1.5 * sure
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(0.02, 3.0), (0.05, 2.0), (0.05, 5.0)])
+def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor):
+    controller, rng = controller_of(4), np.random.default_rng(6)
+    uneven = 0
+    for _ in range(300):
+        samples = controller.plan.samples
+        steps = 1 + 0.03 * rng.standard_normal(4)
+        steps = np.where(rng.random(4) < chance, factor, 1.0) * steps
+        measured = (0.004 + 0.0005 * samples) * steps
+        controller.decide(
+            controller.observe(Measurement.of(samples, measured, num_steps=[1.0] * 4))
+        )
+        uneven += np.ptp(controller.plan.samples) > 4
+    assert uneven <= 6
+
+
+@pytest.mark.parametrize("num_rounds", [1, 2, 3, 5])
+@pytest.mark.parametrize("factor", [10.0, 30.0])
+def test_a_large_change_soon_after_the_start_is_followed(num_rounds, factor):
+    """Before a rank's noise is known, a large surprise may be noise: one alone is no trend."""
+    controller, rng = controller_of(3, batch_size=32), np.random.default_rng(17)
+    trained(controller, np.ones(3), num_rounds, rng)
+    seconds = trained(controller, np.array([factor, 1.0, 1.0]), 20, rng)
+    assert controller.plan.batch_sizes[0] <= 5
+    assert np.median(seconds) < 0.5 * seconds[0]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.003])
+def test_a_change_is_followed_however_little_steps_differ(noise):
+    controller, rng = controller_of(2), np.random.default_rng(12)
+    trained(controller, np.ones(2), 200, rng, noise)
+    assert controller.plan.batch_sizes == (64, 64)
+    trained(controller, np.array([1.0, 3.0]), 6, rng, noise)
+    assert controller.plan.batch_sizes[1] < 40
+
+
+@pytest.mark.parametrize(("shortest", "factor"), [(0.1, 1.0), (0.199, 2.0), (None, 1.0)])
+def test_the_shortest_step_tells_a_change_of_pace_from_a_pause(shortest, factor):
+    """The mean of two steps has doubled; without the shortest one nobody knows why."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(11)
+    state = model.init(1)
+    for _ in range(20):
+        measured = 0.1 * (1 + 0.02 * rng.standard_normal())
+        state = model.update(state, Measurement.of([32], [measured], num_steps=[2.0]))
+    least = None if shortest is None else [shortest]
+    state = model.update(state, Measurement.of([32], [0.2], num_steps=[2.0], least_seconds=least))
+    seconds = model.curves(model.record(state)).seconds(np.array([32.0]))[0]
+    assert seconds == pytest.approx(0.1 * factor, rel=0.05)
+
+
+def test_a_pause_in_the_first_round_is_none_of_the_pace():
+    model = strategies.adaptive().model
+    measurement = Measurement.of([32, 32], [0.2, 0.1], num_steps=[2, 2], least_seconds=[0.1, 0.1])
+    seconds = model.curves(model.record(model.update(model.init(2), measurement))).seconds
+    assert seconds(np.array([32.0, 32.0])) == pytest.approx([0.1, 0.1], rel=0.05)
+
+
+def test_what_was_seen_of_a_disturbed_rank_at_the_start_is_seen_again():
+    """Once, batch sizes that it had then stayed slow for good, and none of them was taken again."""
+    over = [over_after_a_disturbed_start(seed) for seed in range(6)]
+    assert np.mean(over) < 0.01 and np.max(over) < 0.03
+
+
+def test_a_step_without_time_in_the_first_round_tells_nothing():
+    """Once, the rank was unknown for good."""
+    model = strategies.adaptive().model
+    measurement = Measurement.of([32], [0.2], num_steps=[2], least_seconds=[0.0])
+    state = model.update(model.init(1), measurement)
+    state = model.update(state, Measurement.of([32], [0.2], num_steps=[2], least_seconds=[0.0]))
+    seconds = model.curves(model.record(state)).seconds
+    assert seconds(np.array([32.0])) == pytest.approx([0.2], rel=0.05)
+
+
+def test_equal_ranks_that_pause_get_equal_shares_again():
+    """Two ranks are slow for a moment, then all are equal but for pauses."""
+    controller, rng = controller_of(8), np.random.default_rng(5)
+    trained(controller, np.ones(8), 5, rng)
+    trained(controller, np.array([1.0] * 6 + [3.0] * 2), 4, rng)
+    assert len(set(controller.plan.batch_sizes)) > 1
+    trained(controller, np.ones(8), 40, rng)
+    assert set(controller.plan.batch_sizes) == {64}
+
+
+def test_equal_ranks_with_a_plan_of_other_shares_get_equal_ones():
+    """Where noise of 10 % hides from each rank that it is equal."""
+    controller, rng = controller_of(64, batch_size=32), np.random.default_rng(9)
+    controller.adopt(Plan((28,) * 2 + (32,) * 54 + (33,) * 8))
+    trained(controller, np.ones(64), 40, rng, noise=0.1)
+    assert set(controller.plan.batch_sizes) == {32}
+
+
+def test_a_change_that_is_taken_back_makes_no_decision_more_frequent():
+    """Half of the step was promised; the next round shows that nothing had changed."""
+    solver = DecisionInterval(EqualFinish())
+    even, state = Plan((48, 48)), solver.init()
+
+    def steps(plan, per_sample, state):
+        curves = AffineCurves(fixed=np.zeros(2), per_sample=np.array(per_sample))
+        problem = Problem(96, Bounds.of(2), plan, decision_seconds=0.2)
+        proposal, state = solver.solve(state, problem, curves)
+        return proposal.plan, proposal.steps_to_next, state
+
+    _, before, state = steps(even, [0.01, 0.01], state)
+    plan, promised, state = steps(even, [0.01, 0.03], state)
+    assert plan != even and promised < before
+    plan, _, state = steps(plan, [0.01, 0.01], state)
+    _, later, _ = steps(plan, [0.01, 0.01], state)
+    assert plan == even and later > before
