@@ -120,40 +120,22 @@ class DispensableRanks:
         return f"the job would be faster without {self.named(hosts)}: {self.reason}"
 
 
-class DropAdvice:
-    """Follows the rounds of a job, and says once of ranks that they are dispensable."""
-
-    def __init__(self) -> None:
-        self._lasting = _Lasting()
-        self._said: set[tuple[int, ...]] = set()
-
-    def after(
-        self, batch_sizes: NDArray[np.float64], busy_seconds: NDArray[np.float64], bounds: Bounds
-    ) -> DispensableRanks | None:
-        """What there is to say after another round; see `DispensableRanks.of`."""
-        found = DispensableRanks.of(batch_sizes, busy_seconds, bounds)
-        self._lasting.add(found, num_steps=1)
-        if found is None or self._lasting.num_rounds < _ROUNDS or found.ranks in self._said:
-            return None
-        self._said.add(found.ranks)
-        return found
-
-
 class DropDecision:
-    """Follows the rounds of an elastic job, and decides which ranks are to leave it.
+    """Follows the rounds of a job, and decides which ranks are to leave it.
 
-    Ranks leave once several rounds in a row have shown that the job is faster without them, and
-    they have cost it as many seconds as a change of ranks does. So the job never loses much more
-    than that by a rank that stays slow, nor by a change for one that recovers.
+    Ranks are to leave once several rounds in a row have shown that the job is faster without them,
+    and they have cost it as many seconds as a change of ranks does. So the job never loses much
+    more than that by a rank that stays slow, nor by a change for one that recovers.
 
     Args:
-        hosts: Of the ranks, by rank: those of one host leave together.
+        hosts: Of the ranks, by rank, if those of one host leave together; empty: each for itself.
         min_left: How many ranks have to be left, at least.
     """
 
-    def __init__(self, hosts: Sequence[str], min_left: int) -> None:
+    def __init__(self, hosts: Sequence[str] = (), min_left: int = 1) -> None:
         self._hosts, self._min_left = hosts, min_left
-        self._lasting = _Lasting()
+        self._ranks: tuple[int, ...] = ()
+        self._num_rounds, self._lost_seconds = 0, 0.0
 
     def after(
         self,
@@ -165,32 +147,16 @@ class DropDecision:
         """Those that are to leave after another round of so many steps; None: nobody."""
         given = (batch_sizes, busy_seconds, bounds, self._hosts, self._min_left)
         found = DispensableRanks.of(*given)
-        self._lasting.add(found, num_steps)
-        lasts = self._lasting.num_rounds >= _ROUNDS
-        costs = self._lasting.lost_seconds >= _SECONDS_OF_A_CHANGE
-        return found if lasts and costs else None
-
-
-class _Lasting:
-    """What the last rounds in a row have shown of the same ranks.
-
-    Attributes:
-        num_rounds: How many these are.
-        lost_seconds: What the job has lost in them by these ranks.
-    """
-
-    def __init__(self) -> None:
-        self._ranks: tuple[int, ...] = ()
-        self.num_rounds, self.lost_seconds = 0, 0.0
-
-    def add(self, found: DispensableRanks | None, num_steps: int) -> None:
-        """Another round of so many steps."""
         ranks = () if found is None else found.ranks
         if ranks != self._ranks:
-            self._ranks, self.num_rounds, self.lost_seconds = ranks, 0, 0.0
-        if found is not None:
-            self.num_rounds += 1
-            self.lost_seconds += num_steps * (found.seconds - found.seconds_without)
+            self._ranks, self._num_rounds, self._lost_seconds = ranks, 0, 0.0
+        if found is None:
+            return None
+        self._num_rounds += 1
+        self._lost_seconds += num_steps * (found.seconds - found.seconds_without)
+        lasts = self._num_rounds >= _ROUNDS
+        costs = self._lost_seconds >= _SECONDS_OF_A_CHANGE
+        return found if lasts and costs else None
 
 
 def _least(bounds: Bounds) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from hvd_dbs.comm.background import BackgroundThread
 from hvd_dbs.comm.links import links_of
 from hvd_dbs.job.bottleneck_log import BottleneckLog
 from hvd_dbs.job.decision import Agreed, Received
-from hvd_dbs.job.dispensable_ranks import DropAdvice
+from hvd_dbs.job.dispensable_ranks import DropDecision
 from hvd_dbs.job.events import RankEvent
 from hvd_dbs.job.journal import Journal
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
@@ -42,7 +42,8 @@ class Observation:
         self._job: JobEntry | None = None
         self._scores: RankScores | None = None
         self._events = LastingEvents()
-        self._bottleneck, self._advice = BottleneckLog(), DropAdvice()
+        self._bottleneck, self._drop = BottleneckLog(), DropDecision()
+        self._dispensable: set[tuple[int, ...]] = set()
 
     def add(self, observer: Observer) -> None:
         """Lets an observer follow from now on."""
@@ -88,7 +89,8 @@ class Observation:
         self._job = self._scores = None
         self._events = LastingEvents()
         self._bottleneck.restart()
-        self._advice = DropAdvice()
+        self._drop = DropDecision()
+        self._dispensable.clear()
 
     def _note(self, job: JobEntry, bounds: Bounds, agreed: Agreed, place: tuple[int, int]) -> None:
         received = agreed.received
@@ -104,8 +106,10 @@ class Observation:
         for event in events:
             _LOGGER.log(logging.WARNING if event.is_slow else logging.INFO, "%s", event.text)
         self._bottleneck.note(received, job.hosts, entry.links)
-        found = self._advice.after(received.batch_sizes, received.busy_seconds, bounds)
-        if found is not None:
+        measured = received.batch_sizes, received.busy_seconds
+        found = self._drop.after(*measured, bounds, agreed.num_steps)
+        if found is not None and found.ranks not in self._dispensable:
+            self._dispensable.add(found.ranks)
             _LOGGER.warning("%s", found.text(job.hosts))
         if self._journal is not None:
             self._journal.write(entry)

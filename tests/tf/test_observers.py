@@ -121,6 +121,17 @@ def test_other_ranks_have_other_best_speeds(observation):
     assert recorder.seen.count(("begin", JOB)) == 2
 
 
+def test_ranks_that_are_not_needed_are_named_once(observation, caplog):
+    least = Bounds.of(2, minimum=32)
+    for _ in range(2):
+        observation.change_ranks()
+        for number in range(5):
+            observation.note(JOB, least, agreed((0.1, 0.9)), (0, number))  # It costs 0.7 s a step.
+    observation.end()
+    names = [text.partition(":")[0] for text in caplog.messages if "would be faster" in text]
+    assert names == 2 * ["the job would be faster without rank 1 on node2"]
+
+
 def test_an_observer_that_fails_is_named_once_and_the_others_go_on(observation, caplog):
     def fail(event):
         raise OSError("no route to the pager")
