@@ -43,7 +43,7 @@ class Observation:
         self._scores: RankScores | None = None
         self._events = LastingEvents()
         self._bottleneck, self._drop = BottleneckLog(), DropDecision()
-        self._dispensable: set[tuple[int, ...]] = set()
+        self._named_ranks: set[tuple[int, ...]] = set()
 
     def add(self, observer: Observer) -> None:
         """Lets an observer follow from now on."""
@@ -90,7 +90,7 @@ class Observation:
         self._events = LastingEvents()
         self._bottleneck.restart()
         self._drop = DropDecision()
-        self._dispensable.clear()
+        self._named_ranks.clear()
 
     def _note(self, job: JobEntry, bounds: Bounds, agreed: Agreed, place: tuple[int, int]) -> None:
         received = agreed.received
@@ -108,8 +108,8 @@ class Observation:
         self._bottleneck.note(received, job.hosts, entry.links)
         measured = received.batch_sizes, received.busy_seconds
         found = self._drop.after(*measured, bounds, agreed.num_steps)
-        if found is not None and found.ranks not in self._dispensable:
-            self._dispensable.add(found.ranks)
+        if found is not None and found.ranks not in self._named_ranks:
+            self._named_ranks.add(found.ranks)
             _LOGGER.warning("%s", found.text(job.hosts))
         if self._journal is not None:
             self._journal.write(entry)

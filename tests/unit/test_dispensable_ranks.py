@@ -11,23 +11,23 @@ from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.job.dispensable_ranks import DispensableRanks, DropDecision
 
 
-def said_of(slow_speed, num_rounds=100):
+def found_of(slow_speed, num_rounds=100):
     """What is found of a job of four ranks that is balanced, one of them at such a speed."""
     speeds = np.array([1.0, 1.0, 1.0, slow_speed])
     bounds = Bounds.of(4, minimum=1)
     controller = Controller(strategies.adaptive(), 128, bounds, num_rows=4)
-    decision, said = DropDecision(), []
+    decision, dropped = DropDecision(), []
     for _ in range(num_rounds):
         samples = controller.plan.samples.astype(float)
         busy = (0.005 + 0.001 * samples) / speeds  # Launching kernels is slow there too.
         found = decision.after(samples, busy, bounds, num_steps=1)
-        said += [found] if found is not None else []
+        dropped += [found] if found is not None else []
         controller.decide(controller.observe(Measurement.of(samples, busy)))
-    return said
+    return dropped
 
 
 def test_a_rank_at_3_percent_is_dispensable_and_one_at_30_is_kept():
-    found = said_of(0.03)[0]
+    found = found_of(0.03)[0]
     assert (found.ranks, found.rank, found.num_samples) == ((3,), 3, 1)
     assert found.seconds == pytest.approx(0.2)  # 6 ms on the others.
     # Three ranks would take 5 + 42.7 ms for 128 samples: less than that bound, and near it.
@@ -36,7 +36,7 @@ def test_a_rank_at_3_percent_is_dispensable_and_one_at_30_is_kept():
         "the job would be faster without rank 3 on d: it takes 200.0 ms for 1 sample"
         in found.text("abcd")
     )
-    assert said_of(0.3) == []
+    assert found_of(0.3) == []
 
 
 SIZES, SECONDS = np.array([50.0, 49.0, 1.0]), np.array([0.1, 0.1, 0.9])
