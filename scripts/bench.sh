@@ -15,6 +15,7 @@
 #   verdicts  what hvd-dbs report says of six live runs, and whether its what-if figures come true
 #   memory    whether steps are faster where freed memory is kept
 #   micro     what micro-batches and XLA cost and gain, and what changes of plan cost then
+#   bounds    a fast rank with little memory: a bound, micro-batches, no bound; live and simulated
 #   ablation  what each mechanism of adaptive gains, in the simulator; hours for all of it
 # KIND --help shows its options at once. Kinds with --minutes N stop after so many, and print what they
 # have measured; they tell after their first round how long the others take.
@@ -22,9 +23,9 @@
 set -euo pipefail
 kind=${1:-}
 case $kind in
-  op | train | round | costs | clocks | observe | losses | pipeline | data | ramp | papers | replay | verdicts | memory | micro | ablation) ;;
+  op | train | round | costs | clocks | observe | losses | pipeline | data | ramp | papers | replay | verdicts | memory | micro | bounds | ablation) ;;
   *)
-    sed -n '2,22s/^# //p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,23s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

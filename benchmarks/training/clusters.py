@@ -59,6 +59,7 @@ CLUSTERS = {
         hosts=("--hosts", "a:2,b:1,c:1", "--slow", "b=0.5", "--link", "c=100mbit"),
     ),
     "link": Cluster((1, 0.5), hosts=("--hosts", "a:1,b:1", "--slow", "b=0.5", "--link", "b=1gbit")),
+    "fast_rank": Cluster((1, 0.25, 0.25, 0.25)),
     "equal_pair": Cluster((1, 1)),
     "dbs": Cluster((1 / 3, 1 / 3, 1 / 3, 1)),
     "neighbour_pair": Cluster((1, 1), neighbour_of=1),

@@ -33,10 +33,10 @@ from benchmarks.training.clusters import (
     Lengths,
 )
 from benchmarks.training.curve_measurement import CurveMeasurement
-from benchmarks.training.models import TASKS
+from benchmarks.training.models import TASKS, Task
 from benchmarks.training.neighbour import RemoteNeighbour
 from benchmarks.training.neighbour_times import NeighbourTimes
-from benchmarks.training.trainers import BalancedTrainer, Trainer, make_trainers
+from benchmarks.training.trainers import BalancedTrainer, Data, Trainer, make_trainers
 from hvd_dbs.comm.collective import connect
 from hvd_dbs.job import step_file
 
@@ -75,9 +75,7 @@ class Job:
         data = tuple(
             tf.constant(array) for array in task.make_samples(lengths.steps * self._batch_size)
         )
-        self._trainers = make_trainers(
-            names, task, data, self._batch_size, lengths.plain_steps(cluster), journals
-        )
+        self._trainers = self._make_trainers(names, task, data, journals)
         self._curves = CurveMeasurement(
             self._collective, task, data, self._batch_size, lengths.curve_seconds
         )
@@ -85,6 +83,12 @@ class Job:
         self._neighbour: RemoteNeighbour | None = None
         self._found: dict[str, Any] = {}
         self._began = time.monotonic()
+
+    def _make_trainers(
+        self, names: Sequence[str], task: Task, data: Data, journals: Path | None
+    ) -> dict[str, Trainer]:
+        num_steps = self._lengths.plain_steps(self._cluster)
+        return make_trainers(names, task, data, self._batch_size, num_steps, journals)
 
     def run(self) -> dict[str, Any]:
         """Everything measured, as plain data; times are rank 0's."""

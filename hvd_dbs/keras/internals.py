@@ -28,13 +28,23 @@ def is_built(layer: keras.Layer) -> bool:
     return all(one.built for one in all_layers(layer))
 
 
-def build_for(model: keras.Model, dataset: tf.data.Dataset) -> None:
-    """Builds a model for the elements of a data set, without computing anything.
+def build_for(model: keras.Model, batch: Any) -> None:
+    """Builds a model, its loss, its metrics and its optimizer, without computing anything.
+
+    Args:
+        model: A compiled model.
+        batch: What its steps get; tensors, or their specifications.
 
     Raises:
         Exception: Of any type: the user's code is called.
     """
-    model._symbolic_build(data_batch=dataset.element_spec)
+    model._symbolic_build(data_batch=batch)
+
+
+def has_unbuilt_metrics(model: keras.Model) -> bool:
+    """Whether the metrics given to `compile` have yet to make their variables."""
+    metrics = model._compile_metrics
+    return metrics is not None and not metrics.built
 
 
 def data_of_epoch(epoch_iterator: Any) -> tf.data.Dataset | None:

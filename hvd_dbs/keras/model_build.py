@@ -6,8 +6,15 @@ import logging
 from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
-from hvd_dbs.keras.internals import build_for, data_of_epoch, is_built, trained_by
+from hvd_dbs.keras.internals import (
+    build_for,
+    data_of_epoch,
+    has_unbuilt_metrics,
+    is_built,
+    trained_by,
+)
 from hvd_dbs.keras.model_optimizers import optimizers_of
 from hvd_dbs.watchdog.activity import call_of_fit
 
@@ -15,32 +22,52 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def build_for_fit(model: keras.Model) -> bool:
-    """Builds model and optimizer for the data of the `fit` under way, before its first step.
-
-    Keras leaves that to the first step where a model is subclassed or has no `Input`: too late for
-    weights that all ranks shall begin with, or that were saved. Changes nothing that is built.
+    """Builds model, metrics and optimizer for the data of the `fit` under way.
 
     Args:
         model: A compiled model that `fit` has been called of; to be called by its callbacks.
+
+    Returns:
+        As `build_for_data`.
+    """
+    fit = call_of_fit()  # Keras tells callbacks nothing of the data.
+    iterator = None if fit is None else fit.f_locals.get("epoch_iterator")
+    return build_for_data(model, data_of_epoch(iterator))
+
+
+def build_for_data(model: keras.Model, dataset: tf.data.Dataset | None) -> bool:
+    """Builds model, metrics and optimizer for a data set, before the first step.
+
+    Keras leaves that to the first step where a model is subclassed or has no `Input`: too late for
+    weights that all ranks shall begin with, or that were saved. It leaves metrics to it always, and
+    TensorFlow traces a step twice in which variables are made. Changes nothing that is built.
+
+    Args:
+        model: A compiled model.
+        dataset: What it will be trained on; None: that is not known.
 
     Returns:
         Whether model and optimizer have all their variables. Not so where the model is not one
         that can be called on inputs alone, such as one with a `train_step` and no `call`; its
         first step may create more.
     """
-    if not is_built(model):
-        fit = call_of_fit()  # Keras tells callbacks nothing of the data.
-        iterator = None if fit is None else fit.f_locals.get("epoch_iterator")
-        dataset = data_of_epoch(iterator)
-        if dataset is None:
-            return False
+    was_built, found = is_built(model), False
+    if dataset is not None and (not was_built or _has_metrics_to_build(model)):
         try:
-            build_for(model, dataset)
+            build_for(model, dataset.element_spec)
+            found = True
         except Exception as error:  # Of any type: it is the user's code that is called.
             _LOGGER.debug("the model is left to its first step to build", exc_info=error)
-            return False
+    if not (was_built or found):
+        return False
     build_optimizer(model)
     return True
+
+
+def _has_metrics_to_build(model: keras.Model) -> bool:
+    """Not where the model has a `train_step` of its own: what its metrics get is its business."""
+    has_own_step = type(model).train_step is not keras.Model.train_step
+    return has_unbuilt_metrics(model) and not has_own_step
 
 
 def weights_of_optimizers(model: keras.Model) -> list[list[int]]:

@@ -20,6 +20,7 @@ from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.time_models.last_round import LastRound
 from hvd_dbs.comm import agreement
+from hvd_dbs.keras.internals import build_for
 from hvd_dbs.ops.step_clock import StepTimes
 from hvd_dbs.sampling import EpochOrder, num_steps
 
@@ -189,6 +190,7 @@ def train_alone(
     """Trains in plain Keras on whole global batches, without Horovod; returns the history."""
     compile_model(model, optimizer or keras.optimizers.SGD(0.05, momentum=0.9))
     batches = OneProcess(arrays, global_batch_size)
+    build_for(model, batches[0])  # Else Keras traces the step twice.
     history: dict[str, list[float]] = {}
     for batches.epoch in range(epochs):
         logs = model.fit(batches, epochs=1, shuffle=False, verbose=0).history

@@ -13,7 +13,7 @@ from tests.jobs import REPOSITORY
 KINDS = re.findall(
     r"\w+", re.search(r"^  (op .*)\) ;;$", (REPOSITORY / "scripts/bench.sh").read_text(), re.M)[1]
 )
-WITHOUT_MINUTES = ("round", "costs", "clocks", "papers", "ablation")
+WITHOUT_MINUTES = ("round", "costs", "clocks", "papers", "bounds", "ablation")
 
 
 @pytest.fixture(scope="module")

@@ -140,8 +140,9 @@ def test_a_model_is_built_for_the_elements_of_data():
     model = Plain()
     model.compile("sgd", loss="mse")
     data = tf.data.Dataset.from_tensors((tf.ones([2, 3]), tf.ones([2, 1])))
-    internals.build_for(model, data)
+    internals.build_for(model, data.element_spec)
     assert internals.is_built(model) and model.dense.kernel.shape == (3, 1)
+    assert model.optimizer.built
     seen = []
 
     def look(logs):

@@ -20,8 +20,8 @@ from hvd_dbs.cli.input_error import input_errors
 from hvd_dbs.cli.verify.model_problem import ModelProblem
 from hvd_dbs.cli.verify.random_layers import seed_states
 from hvd_dbs.cli.verify.user_model import UserModel, build, optimizers_of, take
-from hvd_dbs.keras import internals
 from hvd_dbs.keras.internals import all_layers, is_built
+from hvd_dbs.keras.model_build import build_for_data
 from hvd_dbs.keras.xla import turn_off_xla
 
 Weights = list[NDArray[np.float64]]
@@ -184,7 +184,7 @@ def _fit(user: UserModel, dataset: tf.data.Dataset, watch: _Watch, **options: An
         dataset = dataset.map(user.map)
     if user.class_weight is not None:
         options["class_weight"] = user.class_weight
-    build_for(model, dataset)
+    build_for_data(model, dataset)
     start, seeds = values_of(model), list(seed_states(model).values())
     options["callbacks"] = options.get("callbacks") or [watch]
     with quiet():
@@ -199,16 +199,6 @@ def _fit(user: UserModel, dataset: tf.data.Dataset, watch: _Watch, **options: An
         drawn=[place for place, state in enumerate(now) if state not in seeds[place : place + 1]],
         batch_sizes=watch.batch_sizes,
     )
-
-
-def build_for(model: keras.Model, dataset: tf.data.Dataset) -> None:
-    """Builds a model for its data, where it can be called on them, so that weights can be set."""
-    if is_built(model):
-        return
-    try:
-        internals.build_for(model, dataset)
-    except Exception:  # A model with a train_step and no call; its own layers may be built.
-        return
 
 
 def _reset(model: keras.Model) -> Callable[[], None] | None:

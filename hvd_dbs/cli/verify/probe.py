@@ -17,7 +17,6 @@ import hvd_dbs.keras as hvd
 from hvd_dbs.balancing import strategies
 from hvd_dbs.cli.verify.model_training import (
     Weights,
-    build_for,
     callbacks,
     distribute,
     quiet,
@@ -26,6 +25,7 @@ from hvd_dbs.cli.verify.model_training import (
 )
 from hvd_dbs.cli.verify.user_model import UserModel, optimizers_of
 from hvd_dbs.keras.internals import all_layers, is_built
+from hvd_dbs.keras.model_build import build_for_data
 
 Arrays = list[NDArray[np.float64]]
 
@@ -74,7 +74,7 @@ def first_weights(user: UserModel, samples: Any) -> tuple[Weights, list[str]]:
     """
     model = user.model
     batches = tf.data.Dataset.from_tensor_slices(samples).batch(2)
-    build_for(model, batches if user.map is None else batches.map(user.map))
+    build_for_data(model, batches if user.map is None else batches.map(user.map))
     start = values_of(model)
     if not is_built(model):
         try:
