@@ -32,6 +32,7 @@ KINDS: Mapping[str, dict[str, Any]] = {
     "neighbour": {"disturbances": _NEIGHBOUR},
     "input": {"input_ms": (0, 0, 0, 0, 90, 0)},
     "link": {"communication": Communication(gradient_megabytes=20, bandwidth_gbit=4)},
+    "twice the link": {"communication": Communication(gradient_megabytes=20, bandwidth_gbit=8)},
     "nothing": {},
     "hopeless rank": {"speeds": (1, 1, 1, 0.03, 1, 1)},
     "weak rank": {"speeds": (1, 1, 1, 0.3, 1, 1)},

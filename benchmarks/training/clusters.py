@@ -71,7 +71,7 @@ CLUSTERS = {
         (0.5, 0.5, 0.5, 0.5), hosts=("--hosts", "a:2,b:2", "--slow", "a=0.5", "--slow", "b=0.5")
     ),
     "slow_link": Cluster((1, 1), hosts=("--hosts", "a:1,b:1", "--link", "b=1gbit")),
-    "fast_link": Cluster((1, 1), hosts=("--hosts", "a:1,b:1")),
+    "twice_the_link": Cluster((1, 1), hosts=("--hosts", "a:1,b:1", "--link", "b=2gbit")),
 }
 REPORTED = ("equal", "mixed", "pair", "three", "neighbour", "straggler")
 QUICK = ("equal_pair", "pair")

@@ -19,7 +19,8 @@ class Case:
         cause: Kinds of cause that are right (`hvd_dbs.cli.report.causes`), and on which ranks; no
             ranks: on all, or none.
         cluster: Of `benchmarks.training.clusters.CLUSTERS`.
-        healthy: The same without what is wrong; empty: the job itself removes it.
+        healthy: The same without what is wrong, or with a link twice as fast; empty: the job itself
+            removes it.
         model: What is trained.
         input_share: Seconds for which the last rank waits for its data, in mean steps of the job.
     """
@@ -42,7 +43,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "a slow host": Case(("ranks", (2, 3)), "slow_host", healthy="equal_hosts"),
         "a neighbour that comes and goes": Case(("slow periods", (1,)), "neighbour_pair"),
         "a slow input pipeline": Case(("input", (1,)), "equal_pair", input_share=1.5),
-        "a limited link": Case(("communication", ()), "slow_link", "fast_link", "wide"),
+        "a limited link": Case(("communication", ()), "slow_link", "twice_the_link", "wide"),
         "nothing wrong": Case(("none", ()), "equal_pair"),
     }
 )

@@ -74,6 +74,8 @@ class RoundEntry:
         negotiation_seconds: What a sum takes whatever its size.
         num_steps: Steps of training since the round before was begun, until this one was; 0:
             unknown.
+        steps_ahead: By how many steps data are prepared from then on: the plan holds after them; 0:
+            unknown.
         input_seconds: How long a step waited for its data, part of the rank's own work, by rank;
             empty: unknown.
         throttled_share: Part of the time in which a rank's container had used up its quota of
@@ -99,6 +101,7 @@ class RoundEntry:
     last_bucket_seconds: float = math.nan
     negotiation_seconds: float = math.nan
     num_steps: int = 0
+    steps_ahead: int = 0
     input_seconds: tuple[float, ...] = ()
     throttled_share: tuple[float, ...] = ()
     page_faults: tuple[float, ...] = ()
@@ -133,6 +136,7 @@ class RoundEntry:
             last_bucket_seconds=_not_negative(plain.get("last_bucket_seconds")),
             negotiation_seconds=_not_negative(plain.get("negotiation_seconds")),
             num_steps=_counts([plain.get("num_steps", 0)])[0],
+            steps_ahead=_counts([plain.get("steps_ahead", 0)])[0],
             input_seconds=_row(plain.get("input_seconds", ())),
             throttled_share=_row(plain.get("throttled_share", ())),
             page_faults=_row(plain.get("page_faults", ())),

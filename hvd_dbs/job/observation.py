@@ -190,6 +190,7 @@ def _entry(
         last_bucket_seconds=received.last_bucket_seconds,
         negotiation_seconds=received.negotiation_seconds,
         num_steps=agreed.num_steps,
+        steps_ahead=agreed.steps_ahead,
         input_seconds=tuple(received.input_seconds.tolist()),
         throttled_share=tuple(received.throttled_share.tolist()),
         page_faults=tuple(received.page_faults.tolist()),

@@ -65,9 +65,13 @@ def build_for_data(model: keras.Model, dataset: tf.data.Dataset | None) -> bool:
 
 
 def _has_metrics_to_build(model: keras.Model) -> bool:
-    """Not where the model has a `train_step` of its own: what its metrics get is its business."""
+    """Not where only a step shows what metrics get: one of the model's own, or outputs of a `call`.
+
+    A model may have other outputs in training than in inference, as which it is built.
+    """
     has_own_step = type(model).train_step is not keras.Model.train_step
-    return has_unbuilt_metrics(model) and not has_own_step
+    has_outputs = bool(getattr(model, "outputs", None))
+    return has_unbuilt_metrics(model) and has_outputs and not has_own_step
 
 
 def weights_of_optimizers(model: keras.Model) -> list[list[int]]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.costs import STEPS_AHEAD
 from hvd_dbs.simulator.curve_fit import FittedCurve, fit_curve
 from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
@@ -56,6 +57,7 @@ class JobRounds:
         first_bucket_seconds: A rank's work until its first bucket was ready, `[rounds, size]`.
         overlap_seconds: Communication of all buckets but the last, shape `[rounds]`.
         last_bucket_seconds: That of the last one, likewise.
+        steps_ahead: By how many steps data were prepared, likewise; 0: unknown.
     """
 
     name: str
@@ -70,6 +72,7 @@ class JobRounds:
     first_bucket_seconds: NDArray[np.float64]
     overlap_seconds: NDArray[np.float64]
     last_bucket_seconds: NDArray[np.float64]
+    steps_ahead: NDArray[np.float64]
 
     @property
     def ends(self) -> NDArray[np.int64]:
@@ -195,6 +198,7 @@ def replay_of(rounds: JobRounds, **given: Any) -> Replay:
             ),
             "steps": int(rounds.ends[-1]),
             "steps_per_epoch": rounds.steps_per_epoch,
+            "steps_ahead": _steps_ahead(rounds),
             "noise": Noise(jitter=jitter),
             "host_load": _host_load(rounds),
             "communication": communication,
@@ -212,6 +216,12 @@ def replay_of(rounds: JobRounds, **given: Any) -> Replay:
 def _table(curve: FittedCurve, global_batch_size: int) -> MeasuredCurve:
     most = min(global_batch_size, _REACH * math.ceil(curve.visited[-1]))
     return MeasuredCurve(1, curve.at(np.arange(1.0, most + 1)))
+
+
+def _steps_ahead(rounds: JobRounds) -> int:
+    """From a decision to its plan: a step for the exchange, and those that were prepared."""
+    known = rounds.steps_ahead[rounds.steps_ahead > 0]
+    return 1 + round(float(np.median(known))) if known.size else STEPS_AHEAD
 
 
 def _host_load(rounds: JobRounds) -> HostLoad | None:

@@ -66,6 +66,7 @@ def check_every_round_of_a_training_is_in_its_journal():
     assert [entry.plan_before for entry in part.rounds] == [even, *plans[:2]]
     for entry in part.rounds:
         assert entry.batch_sizes == entry.plan_before and entry.num_steps == 5
+        assert entry.steps_ahead >= 1
         assert all(0 < seconds < 60 for seconds in entry.busy_seconds)
         assert 0 < entry.step_seconds < 60 and entry.reason
 

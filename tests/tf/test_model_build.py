@@ -1,4 +1,4 @@
-"""What is built before the first step, so that TensorFlow traces it once."""
+"""What is built before the first step, so that TensorFlow traces it once; and what is not."""
 
 from __future__ import annotations
 
@@ -75,6 +75,26 @@ def test_metrics_of_a_step_of_the_models_own_are_left_to_it():
     assert has_unbuilt_metrics(model)
     model.fit(DATA, verbose=0)
     assert not has_unbuilt_metrics(model)
+
+
+def test_metrics_of_a_call_of_the_models_own_are_left_to_its_step():
+    """It may have other outputs in training."""
+
+    class WithCall(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+            self.dense.build((None, 4))
+            self.built = True
+
+        def call(self, x, training=None):
+            return self.dense(x)
+
+    model = WithCall()
+    model.compile("sgd", "mse", metrics=["mae"])
+    assert build_for_data(model, DATA)
+    assert has_unbuilt_metrics(model) and model.optimizer.built
+    assert set(model.fit(DATA, verbose=0).history) == {"loss", "mae"}
 
 
 def test_a_built_model_that_data_do_not_fit_keeps_its_variables():

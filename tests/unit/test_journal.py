@@ -35,11 +35,11 @@ def a_round(step=4, **changes):
 
 
 def test_what_is_written_is_read_again(tmp_path):
-    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(8, plan=(32, 32)))
+    path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(8, plan=(32, 32), steps_ahead=3))
     parts, num_damaged = read_journal(path)
     assert num_damaged == 0
     assert [(part.job, part.rounds) for part in parts] == [
-        (JOB, (a_round(), a_round(8, plan=(32, 32))))
+        (JOB, (a_round(), a_round(8, plan=(32, 32), steps_ahead=3)))
     ]
     assert [entry.changed for entry in parts[0].rounds] == [True, False]
     for line in path.read_text().splitlines():

@@ -187,7 +187,10 @@ class JobModel:
         return np.asarray(np.stack(own, axis=1) / middle)
 
     def steps(
-        self, seconds: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
+        self,
+        seconds: NDArray[np.float64],
+        ranks: NDArray[np.intp] | None = None,
+        network: float = 1.0,
     ) -> NDArray[np.float64]:
         """Seconds of a whole step if the ranks' work took so long, shape `[rounds]`.
 
@@ -197,15 +200,16 @@ class JobModel:
         Args:
             seconds: Shape `[rounds, ranks]`.
             ranks: Which these are; None: all.
+            network: How many times as fast communication is.
         """
-        return self._modelled(seconds, ranks) * self._correction
+        return self._modelled(seconds, ranks, network) * self._correction
 
     @cached_property
     def _correction(self) -> NDArray[np.float64]:
-        return self.step_seconds / self._modelled(self.seconds, None)
+        return self.step_seconds / self._modelled(self.seconds, None, 1.0)
 
     def _modelled(
-        self, seconds: NDArray[np.float64], ranks: NDArray[np.intp] | None
+        self, seconds: NDArray[np.float64], ranks: NDArray[np.intp] | None, network: float
     ) -> NDArray[np.float64]:
         scenario = self.replay.scenario
         draws = _MOST_NUMBERS // seconds.size // 2
@@ -213,7 +217,7 @@ class JobModel:
             (min(max(draws, 1), _MOST_DRAWS), self.size)
         )
         noise = np.exp(scenario.noise.jitter * np.concatenate([half, -half]))
-        overlap, last = scenario.communication.seconds(self.size)
+        overlap, last = (part / network for part in scenario.communication.seconds(self.size))
         first = np.array([group.forward_fraction for group in scenario.ranks])
         if ranks is not None:
             noise, first = noise[:, ranks], first[ranks]

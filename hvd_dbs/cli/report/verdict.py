@@ -63,7 +63,7 @@ class Verdict:
 
     @cached_property
     def repaired(self) -> Answer:
-        """What a step would take without the cause."""
+        """What a step would take without the cause, or with a network twice as fast."""
         model, main = self.model, self.causes.main
         if main.kind == "ranks":
             return what_if.if_fast(model, np.array(main.ranks), f"{self._who} as fast as others")
@@ -72,7 +72,7 @@ class Verdict:
         if main.kind == "input":
             return what_if.if_fed(model)
         if main.kind == "communication":
-            return what_if.if_instant(model)
+            return what_if.if_fast_network(model)
         return what_if.as_it_was(model)
 
     @cached_property
@@ -179,7 +179,7 @@ class Verdict:
         if main.kind == "communication":
             return (
                 f"Balancing cannot help; a faster network, a larger global batch or compressed "
-                f"gradients can: without communication a step would take {gain}."
+                f"gradients can: with a network twice as fast a step would take {gain}."
             )
         if main.kind == "unsteady":
             return (

@@ -90,6 +90,15 @@ def if_fed(model: JobModel) -> Answer:
     return _scaled(model, "no waiting for data", model.work / model.seconds)
 
 
+def if_fast_network(model: JobModel) -> Answer:
+    """If communication took half as long."""
+
+    def steps(_: float | None) -> NDArray[np.float64]:
+        return model.steps(model.seconds, network=2.0)
+
+    return _answer(model, "a network twice as fast", steps, (None,))
+
+
 def if_instant(model: JobModel) -> Answer:
     """If communication took no time."""
     rest = np.array([[part.communication, part.rest] for part in model.parts])
@@ -164,7 +173,8 @@ def answers(model: JobModel) -> list[Answer]:
     if model.knows_input:
         found.append(if_fed(model))
     if model.size > 1:
-        found += [if_instant(model), if_split_best(model), *_fewer(model, slowest)]
+        found += [if_fast_network(model), if_instant(model), if_split_best(model)]
+        found += _fewer(model, slowest)
     # A replay needs to know how long rounds are.
     return [*found, *with_strategies(model, preset_names() if model.knows_steps else ())]
 

@@ -83,6 +83,7 @@ def job_rounds(part: JournalPart, name: str) -> JobRounds:
         first_bucket_seconds=rows("first_bucket_seconds"),
         overlap_seconds=column("overlap_seconds"),
         last_bucket_seconds=column("last_bucket_seconds"),
+        steps_ahead=column("steps_ahead"),
     )
 
 

@@ -57,10 +57,8 @@ def test_the_verdict_names_the_cause_and_what_it_costs(kind):
         "This is sure: 100 % of resampled rounds show the same, from the newest 200 steps in 10 "
         "rounds."
     )
-    # What the same job takes with nothing wrong in it.
-    healthy = model("nothing")
-    if kind == "link":
-        return  # Without communication: a little less than with what the others have of it.
+    # What the same job takes with nothing wrong in it, or with a link twice as fast.
+    healthy = model("twice the link" if kind == "link" else "nothing")
     assert verdict.repaired.step_seconds == pytest.approx(healthy.mean_step, rel=0.03)
     assert verdict.repaired.least <= verdict.repaired.step_seconds <= verdict.repaired.most
 
@@ -195,6 +193,7 @@ def test_the_table_of_what_if(tmp_path):
     assert float(rows["as it was"][0]) == pytest.approx(86.3, rel=0.01)
     assert float(rows["host b as fast as the median"][2]) == pytest.approx(1.96, rel=0.02)
     assert "rank 0 as fast as the median" not in rows  # It would change nothing.
+    assert {"a network twice as fast", "no communication"} <= set(rows)
     assert {"without the slowest rank", "without the 2 slowest ranks (25 %)"} <= set(rows)
     assert {"without host b (2 ranks)", "without host a (2 ranks)"} <= set(rows)
     assert {'strategy="even"', 'strategy="dbs"', 'strategy="adaptive"', "the best split"} <= set(

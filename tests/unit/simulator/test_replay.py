@@ -12,6 +12,7 @@ from hvd_dbs.balancing.measurement import typical_seconds
 from hvd_dbs.simulator import Conditions, Scenario, simulate
 from hvd_dbs.simulator.cluster import Cluster
 from hvd_dbs.simulator.communication import Communication
+from hvd_dbs.simulator.costs import STEPS_AHEAD
 from hvd_dbs.simulator.curve_fit import fit_curve
 from hvd_dbs.simulator.rank_groups import AffineRanks
 from hvd_dbs.simulator.replay import JobRounds, replay_of
@@ -86,6 +87,7 @@ def rounds_of(scenario, name, known=()):
         first_bucket_seconds=rows("first_bucket_seconds") if known else unknown,
         overlap_seconds=rows("overlap_seconds")[:, 0] if known else unknown[:, 0],
         last_bucket_seconds=rows("last_bucket_seconds")[:, 0] if known else unknown[:, 0],
+        steps_ahead=np.zeros(len(seen)),
     )
 
 
@@ -128,6 +130,14 @@ def test_the_parts_of_the_communication_are_used_where_they_are_known():
     overlap, last = scenario.communication.seconds(4)
     found = replay_of(rounds_of(scenario, "dbs", known=True)).scenario.communication.seconds(4)
     assert found == pytest.approx((overlap, last), rel=0.05)
+
+
+def test_plans_hold_as_late_as_they_did_in_the_job():
+    rounds = rounds_of(CASES["slow link"], "even")
+    assert replay_of(rounds).scenario.steps_ahead == STEPS_AHEAD  # An older journal.
+    ahead = np.full(len(rounds.lengths), 4.0)
+    ahead[0] = 1.0
+    assert replay_of(replace(rounds, steps_ahead=ahead)).scenario.steps_ahead == 5
 
 
 def test_how_far_a_plan_is_from_what_was_measured():
