@@ -3,10 +3,10 @@
     scripts/bench.sh bounds              four ranks of 1, 0.25, 0.25 and 0.25 of a core
     scripts/bench.sh bounds --rounds 9
 
-Into the memory of the fast rank fits its equal share of the global batch. The ways round that
-train an epoch each in turns, in one job, and between rounds each rank's time curve is measured. The
-simulator runs the same ways on these curves. A further micro-batch of a step costs what the curve
-says of a step without samples.
+The memory of the fast rank holds its equal share of the global batch, and no more. Several ways to
+train on such a cluster take turns, an epoch each, in one job; between rounds each rank's time curve
+is measured. The simulator runs the same ways on these curves, where each further micro-batch of a
+step costs what the curve has at zero samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.bounds.ways import EVEN, SAMPLES_PER_RANK, WAYS, Way
 from benchmarks.train import Request, Runner
 from benchmarks.training import rank_curves
 from benchmarks.training.clusters import Lengths
-from benchmarks.training.figures import Summary, without_epoch_starts
+from benchmarks.training.figures import Summary, curves_of, without_epoch_starts
 from hvd_dbs.cli.simulate.replay import mean_seconds
 from hvd_dbs.simulator.conditions import Conditions
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
@@ -32,14 +32,12 @@ from hvd_dbs.simulator.rank_groups import MeasuredRanks
 from hvd_dbs.simulator.scenario import Scenario
 from hvd_dbs.simulator.simulation import preset, simulate
 
-_STEPS = 400
-
 
 def scenario_of(way: Way, curves: NDArray[np.float64], fixed: NDArray[np.float64]) -> Scenario:
     """The job for the simulator.
 
     Args:
-        way: What the balancer is told.
+        way: The arguments of the balancer.
         curves: Seconds of a step as a whole at 0 to the global batch size, shape
             `[size, global_batch_size + 1]`.
         fixed: Seconds of each rank that a further micro-batch costs, shape `[size]`.
@@ -50,12 +48,10 @@ def scenario_of(way: Way, curves: NDArray[np.float64], fixed: NDArray[np.float64
     if way.micro_batch_size:
         further = -(-samples // way.micro_batch_size) - 1
     seconds = curves[:, 1:] + np.outer(fixed, further)
-    is_whole = way.micro_batch_size is not None and not way.allow_partial
     return Scenario(
         name=way.name,
         global_batch_size=most,
-        steps=_STEPS,
-        multiple_of=way.micro_batch_size if is_whole and way.micro_batch_size else 1,
+        multiple_of=1 if way.allow_partial else way.micro_batch_size or 1,
         ranks=[
             MeasuredRanks(device=str(rank), max_batch_size=None if rank else way.bound)
             for rank in range(len(seconds))
@@ -66,26 +62,27 @@ def scenario_of(way: Way, curves: NDArray[np.float64], fixed: NDArray[np.float64
 
 def simulated_seconds(measured: Mapping[str, Any]) -> dict[str, float]:
     """The mean step of each way after its first quarter, on the curves of the job."""
+    seconds = _median_seconds(measured)
+    curves = curves_of(measured, seconds)
     points = np.array(measured["curve_points"])
-    seconds = np.median(measured["curve_seconds"]["calm"], axis=0)
-    curves = rank_curves.table(points, seconds, measured["global_batch_size"])
     lines = [np.polyfit(x, y, 1) for x, y in zip(points, seconds, strict=True)]
     fixed = np.array([max(0.0, line[1]) for line in lines])
     found = {}
     for way in WAYS:
         conditions = Conditions.of(scenario_of(way, curves, fixed))
         run = simulate(conditions, preset(way.strategy, conditions))
-        found[way.name] = mean_seconds(run, _STEPS // 4)
+        found[way.name] = mean_seconds(run, conditions.scenario.steps // 4)
     return found
 
 
 def ideal_seconds(measured: Mapping[str, Any]) -> float:
     """The shortest step that the curves allow without a bound."""
-    seconds = np.median(measured["curve_seconds"]["calm"], axis=0)
-    points = np.array(measured["curve_points"])
-    return rank_curves.ideal_seconds(
-        rank_curves.table(points, seconds, measured["global_batch_size"])
-    )
+    return rank_curves.ideal_seconds(curves_of(measured, _median_seconds(measured)))
+
+
+def _median_seconds(measured: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Seconds at the points of the ranks' curves, shape `[size, points]`."""
+    return np.asarray(np.median(measured["curve_seconds"]["calm"], axis=0))
 
 
 def rows_of(measured: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ SAMPLES_PER_RANK = 192
 
 @dataclass(frozen=True)
 class Way:
-    """What a balancer is told.
+    """The arguments of a balancer.
 
     Attributes:
         name: For the table.
@@ -27,12 +27,19 @@ class Way:
     allow_partial: bool = False
 
 
+_SMALL = 32
+"""Samples of a small micro-batch: a sixth of what fits, so that whole ones still leave a choice."""
+
 EVEN = Way("an even split", strategy="even", bound=SAMPLES_PER_RANK)
 NO_BOUND = Way("no bound")
 WAYS = (
     EVEN,
-    Way("a bound of 192 samples", bound=SAMPLES_PER_RANK),
-    Way("whole micro-batches of 32", micro_batch_size=32),
-    Way("micro-batches of 192, with a rest", micro_batch_size=192, allow_partial=True),
+    Way(f"a bound of {SAMPLES_PER_RANK} samples", bound=SAMPLES_PER_RANK),
+    Way(f"whole micro-batches of {_SMALL}", micro_batch_size=_SMALL),
+    Way(
+        f"micro-batches of {SAMPLES_PER_RANK}, with a rest",
+        micro_batch_size=SAMPLES_PER_RANK,
+        allow_partial=True,
+    ),
     NO_BOUND,
 )

@@ -115,7 +115,8 @@ def job_figures(measured: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _curves(measured: Mapping[str, Any], seconds: ArrayLike) -> NDArray[np.float64]:
+def curves_of(measured: Mapping[str, Any], seconds: ArrayLike) -> NDArray[np.float64]:
+    """The ranks' curves through seconds at a job's points, as `rank_curves.table` gives them."""
     points = np.array(measured["curve_points"])
     return rank_curves.table(points, np.asarray(seconds), measured["global_batch_size"])
 
@@ -124,7 +125,7 @@ def _ideals(measured: Mapping[str, Any], state: str) -> NDArray[np.float64]:
     """Seconds of the ideal step in each round, by the curves before and after it."""
     passes = np.array(measured["curve_seconds"][state])
     means = (passes[:-1] + passes[1:]) / 2
-    return np.array([rank_curves.ideal_seconds(_curves(measured, seconds)) for seconds in means])
+    return np.array([rank_curves.ideal_seconds(curves_of(measured, seconds)) for seconds in means])
 
 
 def _cycle_steps(lengths: Lengths) -> NDArray[np.bool_]:
@@ -171,7 +172,7 @@ def _visits(
 def _where(measured: Mapping[str, Any], name: str, ideal: float) -> dict[str, Any]:
     """What stands between the ideal step and the usual one, with the plan used most."""
     passes = np.array(measured["curve_seconds"]["calm"])
-    curves = _curves(measured, np.median(passes, axis=0))
+    curves = curves_of(measured, np.median(passes, axis=0))
     heard = measured["busy"][name]
     busy = np.array(heard["seconds"])
     steps = np.concatenate([steps[1:] for steps in measured["rounds"][name]])
