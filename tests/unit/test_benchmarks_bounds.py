@@ -36,7 +36,9 @@ def test_a_bound_keeps_the_even_split_and_micro_batches_do_not(measured):
     assert found[EVEN.name] == pytest.approx(even, rel=0.1)
     assert found[BOUND] == pytest.approx(even, rel=0.1)
     assert found[NO_BOUND.name] == pytest.approx(ideal, rel=0.1)
-    # Each of the quick rank's 14 micro-batches starts anew; of 192 samples it takes three.
+    # Of 24 small micro-batches the fast rank takes 12 and the others 4, and each starts anew.
+    assert found[WHOLE] == pytest.approx(4 * (FIXED + 32 * PER_SAMPLE[1]), rel=0.08)
+    # Of large ones the fast rank takes three; the others' local batches are less than one.
     assert ideal < found[WITH_REST] < found[WHOLE] < 0.9 * even
 
 
