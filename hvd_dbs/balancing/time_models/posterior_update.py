@@ -46,11 +46,8 @@ class _Belief:
 
     def less_sure(self, part: NDArray[np.intp] | int, by: float) -> _Belief:
         """With so much more variance of a part that the log time is the sum of."""
-        rows, covariance, column = (
-            np.arange(self.z.size),
-            self.covariance.copy(),
-            self.column.copy(),
-        )
+        rows = np.arange(self.z.size)
+        covariance, column = self.covariance.copy(), self.column.copy()
         covariance[rows, part, part] += by
         column[rows, part] += by
         return replace(self, covariance=covariance, column=column, variance=self.variance + by)
@@ -140,21 +137,19 @@ def learn(
     seen = fresh == 0
     rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / steps
     known = _drifting(state, _expected(state, y, slot, noise), seen)
-    jumped = known.less_sure(slot, PRIORS.change_sd**2)
-    changed = known.less_sure(SLOWNESS, PRIORS.change_sd**2)
+    jumped, changed = (known.less_sure(part, PRIORS.change_sd**2) for part in (slot, SLOWNESS))
     is_new, mean, z = ~seen & (state["rounds"] > 1), known.mean, known.z
+    is_slow = mean[:, SLOWNESS] > PRIORS.slow
     surprise = Surprise(
         z,
-        known.variance,
-        jumped.variance,
-        changed.variance,
-        *_over_usual(state, y, noise),
+        *(belief.variance for belief in (known, jumped, changed)),
+        *_over_usual(state, y, noise, is_slow),
         steps,
         shorter,
         is_new,
         is_same,
     )
-    chances = weigh(state, surprise, mean[:, SLOWNESS] > PRIORS.slow)
+    chances = weigh(state, surprise, is_slow)
     noisy, jump, change, back, pause = _held_up_aside(state, chances, z, noise)
     rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
     parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
@@ -173,8 +168,10 @@ def learn(
     _follow(state, z / np.sqrt(known.variance), noisy * seen, new_pace)
     moved = state["mean"] - mean
     shift = np.where(seen | new_pace, moved[rows, slot] + moved[:, SLOWNESS], 0.0)
-    _go_back(state, np.flatnonzero(back > 0.5), y, noise)
-    return np.where(back > 0.5, z, shift)
+    is_back = back > 0.5
+    if is_back.any():
+        _go_back(state, np.flatnonzero(is_back), y, noise)
+    return np.where(is_back, z, shift)
 
 
 def _held_up_aside(state: ModelState, chances: Rows, z: Rows, noise: Rows) -> Rows:
@@ -210,11 +207,17 @@ def _drifting(state: ModelState, known: _Belief, seen: NDArray[np.bool_]) -> _Be
     return replace(known, covariance=covariance, column=column, variance=known.variance + drift)
 
 
-def _over_usual(state: ModelState, y: Rows, noise: Rows) -> tuple[Rows, Rows]:
-    """Log time over what ranks took here at their baseline speed, and its variance."""
-    rows = np.arange(y.size)
-    expected, variance, _ = curve_of(_usual(state, rows), rows).at(state["current"])
-    return y - expected, np.maximum(variance, LEAST_VARIANCE) + noise
+def _over_usual(
+    state: ModelState, y: Rows, noise: Rows, is_slow: NDArray[np.bool_]
+) -> tuple[Rows, Rows]:
+    """Log time over what slow ranks took here at their baseline speed, and its variance."""
+    z, variance, rows = np.zeros(y.size), np.ones(y.size), np.flatnonzero(is_slow)
+    if rows.size:
+        curve = curve_of(_usual(state, rows), np.arange(rows.size))
+        expected, unknown, _ = curve.at(state["current"][rows])
+        z[rows] = y[rows] - expected
+        variance[rows] = np.maximum(unknown, LEAST_VARIANCE) + noise[rows]
+    return z, variance
 
 
 def _usual(state: ModelState, rows: NDArray[np.intp]) -> ModelState:
@@ -252,6 +255,8 @@ def _mix(state: ModelState, weights: Rows, parts: list[tuple[Rows, Rows]]) -> No
 def make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
     """The curves of these ranks take over their slowness."""
     rows = np.flatnonzero(becomes_usual & (state["mean"][:, SLOWNESS] != 0.0))
+    if not rows.size:
+        return
     there = np.isfinite(state["batch_size"][rows])
     take_over = np.eye(CAPACITY + 1) + np.zeros((rows.size, 1, 1))
     take_over[:, :CAPACITY, SLOWNESS] = there

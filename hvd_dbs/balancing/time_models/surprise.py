@@ -21,8 +21,9 @@ class Surprise:
         variance: Its variance where the pace is the same.
         jump_variance: Its variance where the curve has a jump at this batch size.
         change_variance: Its variance where the pace has changed.
-        usual_z: Log of the time over what the rank takes at its baseline speed.
-        usual_variance: Its variance where the rank is back at it.
+        usual_z: Log of the time over what the rank takes at its baseline speed; of ranks that are
+            not slow it does not matter.
+        usual_variance: Its variance where the rank is back at it; likewise.
         steps: Steps of the round.
         shorter: Log of its mean step over its shortest one, NaN where that is not known.
         is_new: Whether the batch size is new to the rank.
