@@ -12,7 +12,7 @@
 #   ramp  loss and accuracy where the number of ranks changes, with and without the ramp
 #   papers    what papers published and what is measured here; alone it lists them
 #   replay    what --replay foresees from journals of live runs, and what they then reach
-#   verdicts  what hvd-dbs report says of six live runs, and whether its what-if figures come true
+#   verdicts  what hvd-dbs report says of live runs, and whether its what-if figures come true
 #   memory    whether steps are faster where freed memory is kept
 #   micro     what micro-batches and XLA cost and gain, and what changes of plan cost then
 #   bounds    a fast rank with little memory: a bound, micro-batches, no bound; live and simulated

@@ -1,6 +1,6 @@
 """Verdicts on live jobs whose trouble is known, and what-if figures beside what then happens.
 
-    scripts/bench.sh verdicts                          all six jobs
+    scripts/bench.sh verdicts                          all jobs
     scripts/bench.sh verdicts --cases "a slow host"    one of them
 
 In each job an even split and `adaptive` take turns, with what is wrong. Verdict and figures are
@@ -34,6 +34,16 @@ _START = 2
 
 
 @dataclass(frozen=True)
+class Gain:
+    """How many times as fast a job gets: foreseen, with its range, and measured."""
+
+    foreseen: float
+    least: float
+    most: float
+    measured: float
+
+
+@dataclass(frozen=True)
 class Result:
     """What was said of a job, and what came of it.
 
@@ -41,23 +51,23 @@ class Result:
         case: Name of the job.
         is_right: Whether the verdict names the cause.
         text: The verdict.
-        gains: Times as fast, foreseen and measured, by what was done.
+        gains: How many times as fast, by what was done.
     """
 
     case: str
     is_right: bool
     text: str
-    gains: dict[str, tuple[float, float]]
+    gains: dict[str, Gain]
 
     @property
     def rows(self) -> Iterator[str]:
         """Lines of the table."""
         verdict = "right" if self.is_right else "**wrong**"
-        for what, (foreseen, measured) in self.gains.items():
-            difference = 100 * (foreseen / measured - 1)
+        for what, gain in self.gains.items():
+            difference = 100 * (gain.foreseen / gain.measured - 1)
             yield (
-                f"| {self.case} | {verdict} | {what} | {foreseen:.2f} | {measured:.2f} | "
-                f"{difference:+.0f} % |"
+                f"| {self.case} | {verdict} | {what} | {gain.foreseen:.2f} ({gain.least:.2f} to "
+                f"{gain.most:.2f}) | {gain.measured:.2f} | {difference:+.0f} % |"
             )
 
 
@@ -80,8 +90,10 @@ def result_of(name: str, case: Case, job: dict[str, Any], healthy: dict[str, Any
     even = _mean(job, EVEN)
     repaired = EVEN if case.healthy else REPAIRED
 
-    def gain(answer: Answer, seconds: float) -> tuple[float, float]:
-        return model.mean_step / answer.step_seconds, even / seconds
+    def gain(answer: Answer, seconds: float) -> Gain:
+        before = model.mean_step
+        foreseen = before / answer.step_seconds, before / answer.most, before / answer.least
+        return Gain(*foreseen, measured=even / seconds)
 
     gains = {"balance": gain(adaptive, _mean(job, ADAPTIVE))}
     if kind != "none":
@@ -127,7 +139,10 @@ def _run(name: str, options: argparse.Namespace) -> tuple[Result, dict[str, Any]
         options.timeout,
         verbose=False,
         module="benchmarks.verdicts.job",
-        options=("--input-share", str(case.input_share)),
+        options=(
+            *("--input-share", str(case.input_share)),
+            *(["--input-grows"] if case.input_grows else []),
+        ),
         journals=True,
     )
     job = healthy = runner.run(Request(case.cluster, case.model, case.strategies))

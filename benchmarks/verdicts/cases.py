@@ -1,4 +1,4 @@
-"""Six jobs and what is wrong with them."""
+"""Jobs and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class Case:
         healthy: The same without what is wrong, or with a link twice as fast; empty: the job itself
             removes it.
         model: What is trained.
-        input_share: Seconds for which the last rank waits for its data, in mean steps of the job.
+        input_share: Seconds for which the last rank waits for the data of an even split, in mean
+            steps of the job.
+        input_grows: Whether it waits as long for each sample, as for decoding; else for each batch,
+            as for a request to a distant disk.
     """
 
     cause: tuple[str, tuple[int, ...]]
@@ -30,6 +33,7 @@ class Case:
     healthy: str = ""
     model: str = "digits"
     input_share: float = 0.0
+    input_grows: bool = False
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -42,7 +46,8 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "one slow rank": Case(("ranks", (1,)), "slow_rank", healthy="equal_pair"),
         "a slow host": Case(("ranks", (2, 3)), "slow_host", healthy="equal_hosts"),
         "a neighbour that comes and goes": Case(("slow periods", (1,)), "neighbour_pair"),
-        "a slow input pipeline": Case(("input", (1,)), "equal_pair", input_share=1.5),
+        "slow samples": Case(("input", (1,)), "equal_pair", input_share=1.5, input_grows=True),
+        "slow batches": Case(("input", (1,)), "equal_pair", input_share=1.5),
         "a limited link": Case(("communication", ()), "slow_link", "twice_the_link", "wide"),
         "nothing wrong": Case(("none", ()), "equal_pair"),
     }

@@ -21,16 +21,22 @@ from benchmarks.verdicts.cases import REPAIRED
 
 
 class SlowInput:
-    """A stage of a data pipeline that takes some seconds for each batch, or none."""
+    """A stage of a data pipeline that takes some seconds, or none.
 
-    def __init__(self) -> None:
+    Args:
+        samples: Of a batch that takes `seconds`, others in proportion; 0: each batch does.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
         self.seconds = 0.0
 
     def __call__(self, *batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """The same batch, later."""
 
         def waited(first: NDArray[Any]) -> NDArray[Any]:
-            time.sleep(self.seconds)
+            part = len(first) / self._samples if self._samples else 1.0
+            time.sleep(self.seconds * part)
             return first
 
         first = tf.numpy_function(waited, [batch[0]], batch[0].dtype, stateful=True)
@@ -41,13 +47,14 @@ class SlowInput:
 class VerdictJob(Job):
     """Trainers that take turns, with what is wrong and without."""
 
-    def measure(self, input_share: float) -> dict[str, Any]:
+    def measure(self, input_share: float, input_grows: bool) -> dict[str, Any]:
         """Seconds of all steps by round and trainer, as rank 0 saw them.
 
         Args:
             input_share: Mean steps for which the last rank waits for its data; 0: it does not.
+            input_grows: Whether it waits as long for each sample, or for each batch.
         """
-        slow = SlowInput()
+        slow = SlowInput(self._batch_size // self._collective.size if input_grows else 0)
         for trainer in self._trainers.values() if input_share else ():
             trainer.map(slow)
         self._build()
@@ -83,6 +90,7 @@ def main() -> None:
     """Measures on the ranks that it is started on."""
     parser = parser_of(__doc__)
     parser.add_argument("--input-share", type=float, default=0.0)
+    parser.add_argument("--input-grows", action="store_true")
     options = parser.parse_args()
 
     def measure(cluster: Cluster, lengths: Lengths) -> dict[str, Any]:
@@ -90,7 +98,7 @@ def main() -> None:
         job = VerdictJob(
             cluster, options.model, names, lengths, options.neighbour, options.journals
         )
-        return job.measure(options.input_share)
+        return job.measure(options.input_share, options.input_grows)
 
     run_on_ranks(options, measure)
 

@@ -21,6 +21,9 @@ _ROUND_NOISE = 0.02
 _FAR = 0.15
 """A round that is off by more, in parts of its time, is that of a slow period, not of the curve."""
 
+_SPREAD = 1.25
+"""Batch sizes that differ by this factor show how a rank's time grows with its batch."""
+
 _DOUBT_STEPS = 20.0
 """Steps at which a visited batch size counts as much as the line through all of them."""
 
@@ -42,6 +45,11 @@ class FittedCurve:
     elasticity: float
     visited: NDArray[np.float64]
     factors: NDArray[np.float64]
+
+    @property
+    def shows_growth(self) -> bool:
+        """Whether the rank has had batch sizes that show how its time grows with them."""
+        return bool(self.visited[-1] >= _SPREAD * self.visited[0])
 
     def at(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
         """Seconds at these batch sizes; outside of the visited ones the line alone."""

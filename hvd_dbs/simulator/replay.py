@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,14 +204,20 @@ def replay_of(rounds: JobRounds, **given: Any) -> Replay:
             "host_load": _host_load(rounds),
             "communication": communication,
             "disturbances": (PaceByRound(ends=rounds.ends, factors=factors, loads=loads),),
-            "measured": {
-                (None, str(rank)): _table(curve, rounds.global_batch_size)
-                for rank, curve in enumerate(curves)
-            },
+            "measured": tables_of(curves, rounds.global_batch_size),
             **given,
         }
     )
     return Replay(rounds, scenario, factors, np.nanmin(had, axis=0), np.nanmax(had, axis=0))
+
+
+def tables_of(
+    curves: Sequence[FittedCurve], global_batch_size: int
+) -> dict[tuple[str | None, str], MeasuredCurve]:
+    """Each rank's curve as a scenario's `measured` has it."""
+    return {
+        (None, str(rank)): _table(curve, global_batch_size) for rank, curve in enumerate(curves)
+    }
 
 
 def _table(curve: FittedCurve, global_batch_size: int) -> MeasuredCurve:

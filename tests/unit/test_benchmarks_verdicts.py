@@ -23,8 +23,9 @@ def test_gains_that_were_foreseen_and_measured_stand_in_the_table(tmp_path):
     result = result_of("slow", Case(("ranks", (3,)), "slow_rank", "equal_pair"), given, healthy)
     assert result.is_right
     balanced, repaired = result.gains["balance"], result.gains["repair"]
-    assert balanced == (pytest.approx(2.15, rel=0.05), pytest.approx(2.0))
-    assert repaired == (pytest.approx(2.41, rel=0.02), pytest.approx(2.0))
+    assert balanced.foreseen == pytest.approx(2.15, rel=0.05) and balanced.measured == 2.0
+    assert repaired.foreseen == pytest.approx(2.41, rel=0.02) and repaired.measured == 2.0
+    assert balanced.least <= balanced.foreseen <= balanced.most
     rows = list(result.rows)
     assert rows[1].startswith("| slow | right | repair | 2.4") and rows[1].endswith("| +20 % |")
 
@@ -39,7 +40,6 @@ def test_a_wrong_verdict_is_marked(tmp_path):
 
 
 def test_all_clusters_of_the_cases_exist():
-    assert len(CASES) == 6
     for case in CASES.values():
         assert case.cluster in CLUSTERS and (case.healthy or case.cluster) in CLUSTERS
         assert all(rank < CLUSTERS[case.cluster].size for rank in case.cause[1])

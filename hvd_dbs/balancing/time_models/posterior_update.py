@@ -140,14 +140,9 @@ def learn(
     jumped, changed = (known.less_sure(part, PRIORS.change_sd**2) for part in (slot, SLOWNESS))
     is_new, mean, z = ~seen & (state["rounds"] > 1), known.mean, known.z
     is_slow = mean[:, SLOWNESS] > PRIORS.slow
+    variances = known.variance, jumped.variance, changed.variance
     surprise = Surprise(
-        z,
-        *(belief.variance for belief in (known, jumped, changed)),
-        *_over_usual(state, y, noise, is_slow),
-        steps,
-        shorter,
-        is_new,
-        is_same,
+        z, *variances, *_over_usual(state, y, noise, is_slow), steps, shorter, is_new, is_same
     )
     chances = weigh(state, surprise, is_slow)
     noisy, jump, change, back, pause = _held_up_aside(state, chances, z, noise)

@@ -11,9 +11,6 @@ from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
 from hvd_dbs.cli.report.job_model import JobModel, mean_of
 
-_VISITED = 1.25
-"""A rank whose batch sizes differ by this factor shows how its time grows with its batch."""
-
 _FOLLOWED = 0.05
 """Paces that differ by less, in parts, have the same best plan."""
 
@@ -23,25 +20,27 @@ _MOST_PLANS = 200
 
 def spread_is_known(model: JobModel) -> bool:
     """Whether every rank has had batch sizes that show how its time grows with them."""
-    return all(curve.visited[-1] >= _VISITED * curve.visited[0] for curve in model.curves)
+    return all(curve.shows_growth for curve in model.curves)
 
 
-def lines_of(model: JobModel, elasticity: float | None, scale: NDArray[np.float64]) -> AffineCurves:
+def lines_of(
+    model: JobModel, elasticities: NDArray[np.float64] | None, scale: NDArray[np.float64]
+) -> AffineCurves:
     """Each rank's time by its batch size, at its mean pace.
 
     Args:
         model: Of the job.
-        elasticity: Of ranks that had one batch size only; None: what is assumed of them.
+        elasticities: Of ranks that had one batch size only, shape `[size]`, others left out; None:
+            what is assumed of them.
         scale: By what to multiply the ranks' times, shape `[rounds, size]`.
     """
     pace = mean_of(model.paces * scale, model.num_steps)
     rows = []
-    for curve, factor in zip(model.curves, pace, strict=True):
-        one_size = curve.visited[-1] < _VISITED * curve.visited[0]
-        part = elasticity if elasticity is not None and one_size else curve.elasticity
-        level = factor * curve.seconds
-        if one_size:  # What was measured there, without doubt.
-            level *= float(np.mean(curve.factors))
+    for rank, curve in enumerate(model.curves):
+        part, level = curve.elasticity, pace[rank] * curve.seconds
+        if not curve.shows_growth:
+            part = part if elasticities is None else float(elasticities[rank])
+            level *= float(np.mean(curve.factors))  # What was measured there, without doubt.
         rows.append((level * (1 - part), level * part / curve.samples))
     fixed, per_sample = np.array(rows).T
     return AffineCurves(fixed, per_sample)
@@ -67,7 +66,10 @@ def seconds_with(
 
 
 def best_seconds(
-    model: JobModel, elasticity: float | None, scale: NDArray[np.float64], ranks: NDArray[np.intp]
+    model: JobModel,
+    elasticities: NDArray[np.float64] | None,
+    scale: NDArray[np.float64],
+    ranks: NDArray[np.intp],
 ) -> NDArray[np.float64]:
     """Busy seconds of some ranks with the best plan for their paces, `[rounds, ranks]`.
 
@@ -76,11 +78,11 @@ def best_seconds(
 
     Args:
         model: Of the job.
-        elasticity: See `lines_of`.
+        elasticities: See `lines_of`.
         scale: By what to multiply the ranks' times, shape `[rounds, size]`.
         ranks: Those that take part.
     """
-    lines = lines_of(model, elasticity, scale)
+    lines = lines_of(model, elasticities, scale)
     paces = (model.paces * scale)[:, ranks]
     relative = paces / mean_of(paces, model.num_steps)
     near = np.round(np.log(relative) / _FOLLOWED)

@@ -157,6 +157,24 @@ class JobModel:
         return self.seconds - self.input_seconds
 
     @cached_property
+    def work_part(self) -> NDArray[np.float64]:
+        """Part of its busy seconds in which each rank does not wait for data, shape `[size]`."""
+        return mean_of(self.work / self.seconds, self.num_steps)
+
+    @cached_property
+    def curves_of_fixed_waits(self) -> tuple[FittedCurve, ...]:
+        """The curves if ranks wait as long for the data of a few samples as for those of many.
+
+        Of a rank whose batch sizes show how its time grows, the curve says so already.
+        """
+        return tuple(
+            curve
+            if curve.shows_growth
+            else replace(curve, elasticity=curve.elasticity * self.work_part[rank])
+            for rank, curve in enumerate(self.curves)
+        )
+
+    @cached_property
     def calm_paces(self) -> NDArray[np.float64]:
         """Each rank's pace while nothing disturbs it, shape `[size]`."""
         return np.asarray(np.percentile(self.paces, _CALM, axis=0, method="lower"))
@@ -172,7 +190,7 @@ class JobModel:
 
         Of two ranks in the middle the faster one counts. Shape `[rounds, size]`.
         """
-        calm = self.calm_paces * mean_of(self.work / self.seconds, self.num_steps)
+        calm = self.calm_paces * self.work_part
         stride = -(-self.size // _MOST_REFERENCES)
         reference = np.stack(
             [calm[rank] * self.curves[rank].at(self.batch_sizes) for rank in range(self.size)][

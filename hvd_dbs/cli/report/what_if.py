@@ -16,12 +16,12 @@ from hvd_dbs.cli.report.job_model import JobModel
 from hvd_dbs.cli.simulate.replay import mean_seconds
 from hvd_dbs.cli.wording import counted
 from hvd_dbs.simulator.conditions import Conditions
-from hvd_dbs.simulator.replay import PaceByRound
+from hvd_dbs.simulator.replay import PaceByRound, tables_of
 from hvd_dbs.simulator.scenario import Scenario
 from hvd_dbs.simulator.simulation import preset, preset_names, simulate
 
-_ELASTICITIES = (0.7, 0.8, ELASTICITY, 0.95, 1.0)
-"""How the time of a rank may grow with its batch, where one batch size was measured. The middle one
+_ELASTICITIES = (ELASTICITY, 0.7, 0.8, 0.95, 1.0)
+"""How the time of a rank may grow with its batch, where one batch size was measured. The first one
 is what is assumed; the others are as likely as a part of 0 to 30 % of a step that is fixed."""
 
 _RESAMPLES = 200
@@ -42,10 +42,14 @@ _MOST_SHOWN = 8
 """Ranks and hosts that get a row each, the slowest first."""
 
 _NOTICEABLE = 0.99
-"""A rank or a host that would make a step no shorter than this part of it gets no row."""
+"""A rank, a host or waiting for data that would make a step, or a rank's time, no shorter than this
+part of it does not matter."""
 
-_Steps = Callable[[float | None], NDArray[np.float64]]
-"""Seconds of a step in each round, for an elasticity where it is not known."""
+_Elasticities = NDArray[np.float64] | None
+"""Of the ranks, shape `[size]`; None: their curves' own."""
+
+_Steps = Callable[[_Elasticities], NDArray[np.float64]]
+"""Seconds of a step in each round, for elasticities where they are not known."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def if_fed(model: JobModel) -> Answer:
 def if_fast_network(model: JobModel) -> Answer:
     """If communication took half as long."""
 
-    def steps(_: float | None) -> NDArray[np.float64]:
+    def steps(_: _Elasticities) -> NDArray[np.float64]:
         return model.steps(model.seconds, network=2.0)
 
     return _answer(model, "a network twice as fast", steps, (None,))
@@ -127,30 +131,37 @@ def if_left_out(model: JobModel, left_out: NDArray[np.intp], question: str) -> A
     if not model.keeps_split:
         return replace(if_split_best(model, others), question=question)
 
-    def steps(elasticity: float | None) -> NDArray[np.float64]:
+    def steps(elasticities: _Elasticities) -> NDArray[np.float64]:
         share = np.mean(model.batch_sizes, axis=0)[others]
         plan = model.global_batch_size * share / share.sum()
         ones = np.ones_like(model.seconds)
-        seconds = seconds_with(model, plan, lines_of(model, elasticity, ones), ones, others)
+        seconds = seconds_with(model, plan, lines_of(model, elasticities, ones), ones, others)
         return model.steps(seconds, others)
 
     return replace(_answer(model, question, steps, _spread(model)), num_ranks=len(others))
 
 
 def with_strategies(model: JobModel, names: Sequence[str]) -> Iterator[Answer]:
-    """With each of these strategies, by replays of the newest steps of the job."""
+    """With each of these strategies, by replays of the newest steps of the job.
+
+    Waiting for data is taken to get shorter with fewer samples, as work does; one more replay, in
+    which it does not, is part of the range.
+    """
     steps = min(model.replay.scenario.steps, _MOST_STEPS)
     first = model.replay.scenario.steps - steps
-    with progress_bar("replays", len(names) * _SEEDS * steps) as progress:
+    scenarios = [_newest(model, first, seed) for seed in range(_SEEDS)]
+    if _ranks_wait(model):
+        measured = tables_of(model.curves_of_fixed_waits, model.global_batch_size)
+        scenarios.append(replace(scenarios[0], measured=measured))
+    with progress_bar("replays", len(names) * len(scenarios) * steps) as progress:
         for name in names:
             found = []
-            for seed in range(_SEEDS):
-                conditions = Conditions.of(_newest(model, first, seed))
+            for scenario in scenarios:
+                conditions = Conditions.of(scenario)
                 run = simulate(conditions, preset(name, conditions), progress)
                 found.append(mean_seconds(run, steps // 2))
-            yield Answer(
-                f'strategy="{name}"', float(np.mean(found)), min(found), max(found), model.size
-            )
+            mean = float(np.mean(found[:_SEEDS]))
+            yield Answer(f'strategy="{name}"', mean, min(found), max(found), model.size)
 
 
 def answers(model: JobModel) -> list[Answer]:
@@ -214,22 +225,31 @@ def _scaled(model: JobModel, question: str, scale: NDArray[np.float64]) -> Answe
 def _balanced(
     model: JobModel, question: str, scale: NDArray[np.float64], ranks: NDArray[np.intp]
 ) -> Answer:
-    def steps(elasticity: float | None) -> NDArray[np.float64]:
-        return model.steps(best_seconds(model, elasticity, scale, ranks), ranks)
+    def steps(elasticities: _Elasticities) -> NDArray[np.float64]:
+        return model.steps(best_seconds(model, elasticities, scale, ranks), ranks)
 
     return replace(_answer(model, question, steps, _spread(model)), num_ranks=len(ranks))
 
 
-def _spread(model: JobModel) -> tuple[float | None, ...]:
-    return (None,) if spread_is_known(model) else _ELASTICITIES
+def _spread(model: JobModel) -> Sequence[_Elasticities]:
+    """Elasticities that ranks may have; what is assumed comes first."""
+    if spread_is_known(model):
+        return (None,)
+    grown = [np.full(model.size, elasticity) for elasticity in _ELASTICITIES]
+    return [*grown, *(one * model.work_part for one in grown if _ranks_wait(model))]
+
+
+def _ranks_wait(model: JobModel) -> bool:
+    """Whether it matters how waiting for data grows with the batch, and is not known."""
+    parts = zip(model.work_part, model.curves, strict=True)
+    return any(part < _NOTICEABLE and not curve.shows_growth for part, curve in parts)
 
 
 def _answer(
-    model: JobModel, question: str, steps: _Steps, elasticities: tuple[float | None, ...]
+    model: JobModel, question: str, steps: _Steps, elasticities: Sequence[_Elasticities]
 ) -> Answer:
     """The mean over the rounds, and its range over resampled rounds and elasticities."""
-    middle = elasticities[len(elasticities) // 2]
-    rows = np.stack([steps(elasticity) for elasticity in elasticities])
+    rows = np.stack([steps(one) for one in elasticities])
     rounds = len(model.num_steps)
     random = np.random.default_rng(0)
     means = []
@@ -237,7 +257,7 @@ def _answer(
         row = rows[random.integers(0, len(rows))]
         means.append(np.average(row[chosen], weights=model.num_steps[chosen]))
     least, most = np.percentile(means, _RANGE)
-    mean = float(np.average(rows[elasticities.index(middle)], weights=model.num_steps))
+    mean = float(np.average(rows[0], weights=model.num_steps))
     return Answer(question, mean, min(float(least), mean), max(float(most), mean), model.size)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from hvd_dbs.cli.progress import progress_bar
@@ -93,7 +93,10 @@ def _lines(
             best = max(values)
             if own < best:
                 winner = names[values.index(best)]
-                beaten.append(f"{case[0]} at {case[1]} ranks: {own:.3f}, {winner} {best:.3f}")
+                behind = _difference(results[case], names, winner, "adaptive")
+                beaten.append(
+                    f"{case[0]} at {case[1]} ranks: {own:.3f}, {winner} {best:.3f}{behind}"
+                )
     num_runs = len(results[cases[0]]) // len(names)
     mean = f"; mean of {num_runs} seeds" if num_runs > 1 else ""
     yield f"Throughput over the oracle's (1 is the best there is; * the best of the row{mean})"
@@ -109,5 +112,22 @@ def _lines(
 
 def _means(entries: Sequence[dict[str, Any]], num_names: int) -> list[float]:
     """Mean throughput over oracle of each preset, to the digits that are shown."""
-    ratios = [float(entry["figures"]["throughput_over_oracle"]) for entry in entries]
+    ratios = _ratios(entries)
     return [round(fmean(ratios[index::num_names]), 3) for index in range(num_names)]
+
+
+def _difference(
+    entries: Sequence[dict[str, Any]], names: Sequence[str], one: str, other: str
+) -> str:
+    """By how much a preset is ahead of another in the same seeds; nothing of a single seed."""
+    ratios, num_names = _ratios(entries), len(names)
+    pairs = zip(*(ratios[names.index(name) :: num_names] for name in (one, other)), strict=True)
+    ahead = [first - second for first, second in pairs]
+    if len(ahead) == 1:
+        return ""
+    error = stdev(ahead) / len(ahead) ** 0.5
+    return f", ahead by {fmean(ahead):.4f} (standard error {error:.4f})"
+
+
+def _ratios(entries: Sequence[dict[str, Any]]) -> list[float]:
+    return [float(entry["figures"]["throughput_over_oracle"]) for entry in entries]

@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from click import ClickException
 from click.testing import CliRunner
@@ -165,6 +167,20 @@ def test_suite_with_several_seeds(tmp_path):
     shown = call("--suite", *options, "--seeds", 2).output.splitlines()[4].split("|")[3]
     values = [entry["figures"]["throughput_over_oracle"] for entry in entries]
     assert float(shown.strip(" *")) == pytest.approx(sum(values) / 2, abs=0.001)
+
+
+def test_suite_says_by_how_much_another_preset_is_ahead_and_how_sure_that_is(tmp_path):
+    path = tmp_path / "out.json"
+    options = ("--suite", "--ranks", 4, "--classes", "jitter", "--seed", 5)
+    names = ("--strategy", "even", "--strategy", "adaptive")
+    result = call(*options, *names, "--seeds", 3, "--json", path)
+    found = re.search(r"ahead by ([\d.]+) \(standard error ([\d.]+)\)", result.output)
+    entries = json.loads(path.read_text())["suite"]
+    ratios = [entry["figures"]["throughput_over_oracle"] for entry in entries]
+    ahead = np.subtract(ratios[::2], ratios[1::2])
+    assert float(found[1]) == pytest.approx(ahead.mean(), abs=1e-4)
+    assert float(found[2]) == pytest.approx(ahead.std(ddof=1) / 3**0.5, abs=1e-4)
+    assert "ahead by" not in call(*options, *names).output
 
 
 def test_cadence(scenario, tmp_path):

@@ -157,6 +157,16 @@ def test_a_strategy_is_replayed():
     assert adaptive.least <= adaptive.step_seconds <= adaptive.most
 
 
+def test_a_range_says_that_waiting_for_data_may_not_get_shorter_with_fewer_samples():
+    """In this job it does not: rank 4 waits for 90.5 ms, whatever it is given."""
+    seen = model("input")
+    (adaptive,) = what_if.with_strategies(seen, ("adaptive",))
+    for answer in (adaptive, what_if.if_split_best(seen)):
+        assert answer.step_seconds < 0.07
+        assert answer.least <= answer.step_seconds
+        assert 0.093 < answer.most < 0.11
+
+
 def test_a_hopeless_rank_is_dropped_and_a_weak_one_is_kept():
     advice = keep_or_drop(model("hopeless rank"))
     assert advice.drops and advice.ranks == (3,)
