@@ -87,6 +87,10 @@ class DecisionLog:
             _LOGGER.warning("%s: %s: %s", where, before, decision.reason)
         self._observation.note(self._job, self._controller.bounds, agreed, (epoch, step))
 
+    def take_seconds(self) -> float:
+        """Processor time of journal and observers since it was last asked for."""
+        return self._observation.take_seconds()
+
     def end(self) -> None:
         """A training is over: what was logged is to be found now."""
         if self._collective.rank == 0:

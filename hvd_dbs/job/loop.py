@@ -288,5 +288,6 @@ class TrainingLoop:
             if first < self.position.num_steps_in_epoch:
                 self._epoch_steps.change(first, plan.batch_sizes)
         self._metrics.add(agreed.metrics, agreed.num_steps)
+        self._rounds.overhead.count_beside(self.log.take_seconds())
         self.log.write(agreed, self.position.epoch, self.position.steps_done)
         self.profile.add(agreed.received)

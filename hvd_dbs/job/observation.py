@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -45,6 +46,11 @@ class Observation:
         self._bottleneck, self._drop = BottleneckLog(), DropDecision()
         self._named_ranks: set[tuple[int, ...]] = set()
 
+    def take_seconds(self) -> float:
+        """Processor time that rounds took here since it was last asked for."""
+        turns = [self._turn, *(turn for _, turn in self._followers)]
+        return sum(turn.take_seconds() for turn in turns)
+
     def add(self, observer: Observer) -> None:
         """Lets an observer follow from now on."""
         self._followers.append((observer, _Turn(f"the observer {observer!r}")))
@@ -66,7 +72,7 @@ class Observation:
             agreed: What the round has come to.
             place: The epoch, and its steps that are over.
         """
-        self._turn.call(partial(self._note, job, bounds, agreed, place))
+        self._turn.call(partial(self._note, job, bounds, agreed, place), is_round=True)
 
     def end(self) -> None:
         """A training is over: what was seen of it is to be found now, if nothing hangs."""
@@ -114,7 +120,7 @@ class Observation:
         if self._journal is not None:
             self._journal.write(entry)
         for observer, turn in self._followers:
-            turn.call(partial(observer.on_round, entry, self._scores))
+            turn.call(partial(observer.on_round, entry, self._scores), is_round=True)
             for event in events:
                 turn.call(partial(observer.on_event, event))
 
@@ -135,16 +141,21 @@ class _Turn:
         self._thread = BackgroundThread(f"hvd_dbs {name}")
         self._waiting: deque[Future[None]] = deque()
         self._has_failed = False
+        self._seconds: deque[float] = deque()
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Calls it, sooner or later."""
+    def take_seconds(self) -> float:
+        """Processor time of the rounds that are over since it was last asked for."""
+        return sum(self._seconds.popleft() for _ in range(len(self._seconds)))
+
+    def call(self, function: Callable[[], None], is_round: bool = False) -> None:
+        """Calls it, sooner or later; what a round takes is counted."""
         while self._waiting and self._waiting[0].done():
             self._waiting.popleft()
         if len(self._waiting) >= _MOST_WAITING:
             self._fail(f"it hangs, and {_MOST_WAITING} calls wait for it")
             return
         try:
-            self._waiting.append(self._thread.start(partial(self._called, function)))
+            self._waiting.append(self._thread.start(partial(self._called, function, is_round)))
         except RuntimeError as error:  # There can be no more threads.
             self._fail(repr(error))
 
@@ -152,11 +163,14 @@ class _Turn:
         """Waits until all was called, or has had time enough for it."""
         wait(self._waiting, _MOST_SECONDS_TO_WAIT)
 
-    def _called(self, function: Callable[[], None]) -> None:
+    def _called(self, function: Callable[[], None], is_round: bool) -> None:
+        begin = time.thread_time()
         try:
             function()
         except Exception as error:  # Whatever it is, it is no reason to end a training.
             self._fail(repr(error))
+        if is_round:
+            self._seconds.append(time.thread_time() - begin)
 
     def _fail(self, reason: str) -> None:
         if not self._has_failed:

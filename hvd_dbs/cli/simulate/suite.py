@@ -93,9 +93,9 @@ def _lines(
             best = max(values)
             if own < best:
                 winner = names[values.index(best)]
-                behind = _difference(results[case], names, winner, "adaptive")
+                difference = _difference(results[case], names, winner, "adaptive")
                 beaten.append(
-                    f"{case[0]} at {case[1]} ranks: {own:.3f}, {winner} {best:.3f}{behind}"
+                    f"{case[0]} at {case[1]} ranks: {own:.3f}, {winner} {best:.3f}{difference}"
                 )
     num_runs = len(results[cases[0]]) // len(names)
     mean = f"; mean of {num_runs} seeds" if num_runs > 1 else ""
