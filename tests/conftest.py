@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-
 import hypothesis
 import pytest
 
 from tests import ahead
-
-importlib.import_module("tests.startup.sitecustomize")  # As in the processes of jobs.
 
 # How long an example takes is the machine's business.
 hypothesis.settings.register_profile("any machine", deadline=None)

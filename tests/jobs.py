@@ -68,7 +68,7 @@ def job_environment() -> dict[str, str]:
         "TF_NUM_INTEROP_THREADS": "2",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PATH": f"{_PROGRAMS}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests/startup")]),
+        "PYTHONPATH": str(REPOSITORY),
     }
 
 
