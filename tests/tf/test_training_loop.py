@@ -17,7 +17,6 @@ from hvd_dbs.job import overhead
 from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import DecisionExchange, Received, Report
 from hvd_dbs.job.loop import TrainingLoop
-from hvd_dbs.job.observers import Observer
 from hvd_dbs.job.rank_pace import Pace
 from hvd_dbs.job.round_schedule import RoundSchedule
 from hvd_dbs.sampling import SampleCosts
@@ -38,45 +37,6 @@ def loop():
     one.begin_epoch(0)
     yield one
     one.end_training()
-
-
-def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(monkeypatch):
-    times, excluded = iter([10.0, 10.5, 20.0, 20.25]), []
-    monkeypatch.setattr(overhead.time, "perf_counter", lambda: next(times))
-    one = overhead.Overhead(excluded.append)
-    for _ in range(2):
-        with one.counted():
-            pass
-    monkeypatch.undo()
-    assert excluded == [0.5, 0.25]
-    one.begin_round()
-    assert one.round_seconds == 0.75
-
-
-class BusyObserver(Observer):
-    """Takes 40 ms of processor time for a round."""
-
-    def on_round(self, entry, scores):
-        end = time.thread_time() + 0.04
-        while time.thread_time() < end:
-            pass
-
-
-def test_what_observers_take_of_the_processor_is_part_of_what_a_decision_costs(monkeypatch):
-    monkeypatch.setattr(overhead, "num_usable_cores", lambda: 1)
-    controller = Controller(strategies.resolve("dbs", every=10), 4, Bounds.of(1, minimum=1))
-    one = TrainingLoop(AloneCollective(), controller)
-    one.log.add(BusyObserver())
-    one.position.read_from(IndexStage(4000, seed=None, rank=0, batch_sizes=(4,)))
-    one.begin_training()
-    one.begin_epoch(0)
-    costs = []
-    for step in range(1, 301):
-        one.end_steps(step)
-        costs.append(controller.decision_seconds)
-        time.sleep(0.005)
-    one.end_training()
-    assert max(costs) > 0.02
 
 
 def test_the_clock_hears_of_what_goes_on_between_steps(loop):
