@@ -133,7 +133,7 @@ class TrainingLoop:
             self.clock.drain()
         self.clock.restart()
         stage, batch_sizes = self.position.stage, self._controller.batch_sizes
-        settled = self._ahead if self._rounds.are_within_epochs else stage.num_steps
+        settled = self._ahead if self._rounds.plans_change_within_epochs else stage.num_steps
         stage.open_epoch(epoch, batch_sizes, settled)
         self._epoch_steps.begin_epoch(stage, epoch, self.position.num_steps_in_epoch, batch_sizes)
         self._epoch_steps.announce(0, self._ahead)
@@ -162,6 +162,7 @@ class TrainingLoop:
             # The first step of an epoch is not measured, on any rank, nor is a partial one.
             measured = max(min(steps_done, position.num_full_steps) - max(before, 1), 0)
             self._apply(self._rounds.end_steps(new, measured, position.last_batch_size))
+        if self._rounds.plans_change_within_epochs:
             position.stage.settle(steps_done + self._ahead)
         self._epoch_steps.announce(position.steps_done, self._ahead)
         self._begin_step(position.steps_done)
@@ -264,10 +265,9 @@ class TrainingLoop:
 
     def _begin_step(self, step: int) -> None:
         """What is reduced from now on belongs to this step, where one step runs in a call."""
-        num_begun = self.samples.num_begun
         if self._steps_in_call == 1:
             self.samples.begin_step(step)
-        elif num_begun not in (0, step):
+        elif (num_begun := self.samples.num_begun) not in (0, step):
             raise ValueError(
                 f"Gradients were reduced {num_begun} times in the first {step} steps of "
                 f"the epoch. Where several steps run in one call, one optimizer is applied, once "

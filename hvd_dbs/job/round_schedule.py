@@ -72,6 +72,11 @@ class RoundSchedule:
         return self._controller.steps_to_next is not None
 
     @property
+    def plans_change_within_epochs(self) -> bool:
+        """Whether the data of a step can be prepared only once rounds before it have ended."""
+        return self.are_within_epochs and not self._strategy.keeps_plan
+
+    @property
     def are_between_epochs(self) -> bool:
         """Whether rounds end with epochs, also those of a strategy that never decides."""
         return self._strategy.every in ("epoch", None)
@@ -185,7 +190,8 @@ class RoundSchedule:
 
     def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:
         waited, whole = steps.data_seconds, steps.whole_seconds
-        self._needed = self._needed.after(waited, whole, steps_ahead)
+        if self.plans_change_within_epochs:
+            self._needed = self._needed.after(waited, whole, steps_ahead)
         pace = self.pace.measure(steps, batch_size)
         load, hindrance = self._host_load.latest(), self._hindrance.take()
         faults_in_step = hindrance.page_faults / max(len(whole), 1)

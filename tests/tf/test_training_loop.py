@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.comm.threaded_collective import ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
+from hvd_dbs.data.passes import NOT_YET
 from hvd_dbs.host.hindrance import Hindrance
 from hvd_dbs.job import overhead
 from hvd_dbs.job.communication import Communication
@@ -135,6 +137,24 @@ def test_a_round_ends_a_step_later_where_the_next_one_begins(loop, monkeypatch):
     assert agreed == [3, 4, 5, 6]
     loop.end_training()
     assert len(agreed) == 5 and not loop._rounds.are_under_way
+
+
+@pytest.mark.parametrize(
+    ("strategy", "known"), [("even", [10, 0]), ("observe", [10, 0]), ("lb_bsp_gpu", [2, 1])]
+)
+def test_data_are_prepared_as_far_as_their_plan_is_certain(strategy, known):
+    controller = Controller(strategies.resolve(strategy), 4, Bounds.of(1, minimum=1))
+    one = TrainingLoop(AloneCollective(), controller)
+    stage = IndexStage(40, seed=None, rank=0, batch_sizes=(4,))
+    one.position.read_from(stage)
+    one.begin_training()
+    one.begin_epoch(0)
+    steps = stage.begin_pass().steps
+    before = list(itertools.takewhile(lambda numbers: numbers is not NOT_YET, steps))
+    one.end_steps(1)
+    after = list(itertools.takewhile(lambda numbers: numbers is not NOT_YET, steps))
+    one.end_training()
+    assert [len(before), len(after)] == known
 
 
 @pytest.mark.parametrize(("steps_to_next", "first"), [(24, 4), (40, 6)])
