@@ -5,13 +5,15 @@
 
 Trainings of one epoch take turns, in an order that changes: with `even` and nothing switched on,
 with `observe`, with `adaptive`, and with each of these and everything switched on. Each step waits
-for 100 ms, as the thread of a rank does whose GPU computes, whatever the plan is. The table has two
-differences to `even` in the same turn: by how much a step is longer, and by how much more processor
-time the process takes, which a step is longer by at most where training itself keeps all cores
-busy. Horovod's own thread is left out: over MPI it asks all the time whether tensors have come, and
-takes from none to all of a core by chance. Medians over turns, the least and the most, of the rank
-with the largest median. The goals are 0.2 % of a step for `observe` and 0.5 % with everything. The
-replay that `observe` starts after three minutes runs in one of the turns.
+for 100 ms, as the thread of a rank does whose GPU computes, whatever the plan is. The table has
+three differences to `even` in the same turn, in microseconds a step: by how much a step is longer;
+by how much its part between two steps is, which has all that the training's own thread does for
+balancing, and not the sum of gradients, whose time varies by chance as Horovod's cycles fall; and
+by how much more processor time the process takes, which a step is longer by at most where training
+itself keeps all cores busy. Horovod's own thread is left out of it: over MPI it asks all the time
+whether tensors have come, and takes from none to all of a core. Medians over turns, the least and
+the most, of the rank with the largest median. The goals are 0.2 % of a step for `observe` and 0.5 %
+with everything. The replay that `observe` starts after three minutes runs in one of the turns.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _VARIANTS = {
     "`adaptive`, all switched on": ("adaptive", True),
 }
 """Strategy, and whether everything is switched on."""
-_GOALS = ("", "0.2 %", "0.5 %", "", "0.5 %")
+_GOALS = ("", "200", "500", "", "500")
 _STEP_SECONDS, _SAMPLES_PER_RANK = 0.1, 32
 
 
@@ -85,23 +87,24 @@ def _print(even: NDArray[np.float64], differences: NDArray[np.float64]) -> None:
     """Prints the table.
 
     Args:
-        even: Of rank 0, seconds and processor seconds of a step, shape `[turns, 2]`.
-        differences: To `even`, shape `[ranks, turns, variants, 2]`.
+        even: Of rank 0, seconds of a step, between steps, and of processors, shape `[turns, 3]`.
+        differences: To `even`, shape `[ranks, turns, variants, 3]`.
     """
-    step, processor = np.median(even, axis=0)
+    step, between, processor = np.median(even, axis=0)
     print(f"\n**What observing takes of a step, {len(differences)} ranks, {len(even)} turns**\n")
-    print("| | longer by, us (median; least to most) | processor time, us | of a step | goal |")
+    print(
+        "| | step, us (median; least to most) | between steps, us | processor time, us | goal, us |"
+    )
     print("|---|---:|---:|---:|---:|")
     for which, name in list(enumerate(_VARIANTS))[1:]:
         by_rank = 1e6 * np.percentile(differences[:, :, which], [0, 50, 100], axis=1)
         rank = np.argmax(by_rank[1], axis=0)
-        low, middle, high = by_rank[:, rank, [0, 1]]
-        spreads = [f"{middle[kind]:.0f}; {low[kind]:.0f} to {high[kind]:.0f}" for kind in range(2)]
-        parts = " and ".join(f"{1e-4 * part / step:.3f} %" for part in middle)
-        print(f"| {name} | {' | '.join(spreads)} | {parts} | {_GOALS[which]} |")
+        low, middle, high = by_rank[:, rank, np.arange(3)]
+        spreads = [f"{middle[kind]:.0f}; {low[kind]:.0f} to {high[kind]:.0f}" for kind in range(3)]
+        print(f"| {name} | {' | '.join(spreads)} | {_GOALS[which]} |")
     print(
-        f"\nA step of `even` takes {1000 * step:.2f} ms, and {1000 * processor:.2f} ms of "
-        f"processor time."
+        f"\nA step of `even` takes {1000 * step:.2f} ms, {1000 * between:.2f} ms of it between two "
+        f"steps, and {1000 * processor:.2f} ms of processor time."
     )
 
 
@@ -110,7 +113,7 @@ def _training(
 ) -> Callable[[int], NDArray[np.float64]]:
     """A function that trains an epoch of this number.
 
-    It returns what a step took, and how much processor time, shape `[2]`.
+    It returns what a step took, its part between steps, and how much processor time, shape `[3]`.
     """
     folder.mkdir()
     size = _SAMPLES_PER_RANK * hvd.size()
@@ -132,12 +135,13 @@ def _training(
         optimizer.apply(tape.gradient(loss, variables), variables)
 
     def train(number: int) -> NDArray[np.float64]:
-        ends = []
+        ends, between = [], 0.0
         for epoch in balancer.epochs(dataset, number + 1, number):
             for batch in epoch:
+                between += time.perf_counter() - ends[-1][0] if ends else 0.0
                 step(batch)
                 time.sleep(_STEP_SECONDS)  # Before the step it would count as waiting for data.
-                ends.append((time.perf_counter(), _processor_seconds(horovod)))
+                ends.append((time.perf_counter(), between, _processor_seconds(horovod)))
         middle = len(ends) // 2  # Decisions follow upon each other where a training begins.
         return np.asarray(np.subtract(ends[-1], ends[middle]) / (len(ends) - 1 - middle))
 

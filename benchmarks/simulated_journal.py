@@ -118,7 +118,6 @@ def main() -> None:
     journal.write(part.job)
     for entry in part.rounds:
         journal.write(entry)
-    journal.flush()
 
 
 if __name__ == "__main__":

@@ -45,7 +45,6 @@ def written(path: Path, *entries: Any) -> Path:
     journal = Journal(path)
     for entry in entries:
         journal.write(entry)
-    journal.flush()
     return path
 
 

@@ -6,18 +6,14 @@ import json
 import logging
 import math
 import os
-from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hvd_dbs.comm.background import BackgroundThread
 from hvd_dbs.job.journal_entries import ENTRIES, JobEntry, OtherEntry, RoundEntry, entry_of
 
 _LOGGER = logging.getLogger(__name__)
 
-_MOST_SECONDS_TO_WAIT = 5.0
 _BEGINNING = '{"entry"'
 
 MOST_BYTES = 256 * 2**20
@@ -26,11 +22,10 @@ ranks, days of the most frequent decisions, and what a report reads in seconds."
 
 
 class Journal:
-    """Writes entries after what a file has already, in a thread of its own.
+    """Writes entries after what a file has already.
 
-    No step of training waits for the disk. What cannot be written is lost, and said once. A file
-    that has grown large is renamed, with ".1" after its name, and a new one is begun: together
-    they stay below twice `most_bytes`.
+    What cannot be written is lost, and said once. A file that has grown large is renamed, with ".1"
+    after its name, and a new one is begun: together they stay below twice `most_bytes`.
 
     Args:
         path: The file.
@@ -45,8 +40,6 @@ class Journal:
         self._path = Path(path).absolute()  # Training may go to another folder.
         self._most_bytes = most_bytes
         self._job: JobEntry | None = None
-        self._thread = BackgroundThread("hvd_dbs journal")
-        self._last: Future[None] | None = None
         self._may_be_cut = True
         self._has_failed = False
 
@@ -71,18 +64,7 @@ class Journal:
             ) from error
 
     def write(self, entry: JobEntry | RoundEntry) -> None:
-        """Writes an entry, sooner or later."""
-        try:
-            self._last = self._thread.start(partial(self._append, entry))
-        except RuntimeError as error:  # There can be no more threads.
-            self._fail(error)
-
-    def flush(self) -> None:
-        """Waits until all is written, or the disk has had time enough for it."""
-        if self._last is not None:
-            wait([self._last], _MOST_SECONDS_TO_WAIT)
-
-    def _append(self, entry: JobEntry | RoundEntry) -> None:
+        """Writes an entry, and waits for the disk."""
         try:
             if isinstance(entry, JobEntry):
                 self._job = entry

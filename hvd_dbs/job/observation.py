@@ -32,13 +32,15 @@ _MOST_WAITING = 1000
 class Observation:
     """Turns rounds into entries and events, on a thread of its own.
 
+    The journal and each observer have threads of their own, so that none waits for another.
+
     Args:
         journal: Where every round is written; None: nowhere.
     """
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
-        self._turn = _Turn("what rank 0 sees of the job")
+        self._turn, self._journal_turn = _Turn("what rank 0 sees of the job"), _Turn("the journal")
         self._followers: list[tuple[Observer, _Turn]] = []
         self._job: JobEntry | None = None
         self._scores: RankScores | None = None
@@ -48,8 +50,7 @@ class Observation:
 
     def take_seconds(self) -> float:
         """Processor time that rounds took here since it was last asked for."""
-        turns = [self._turn, *(turn for _, turn in self._followers)]
-        return sum(turn.take_seconds() for turn in turns)
+        return sum(turn.take_seconds() for turn in self._turns)
 
     def add(self, observer: Observer) -> None:
         """Lets an observer follow from now on."""
@@ -77,17 +78,18 @@ class Observation:
     def end(self) -> None:
         """A training is over: what was seen of it is to be found now, if nothing hangs."""
         self._turn.call(self._end)
-        self._turn.wait()
-        for _, turn in self._followers:
+        for turn in self._turns:
             turn.wait()
-        if self._journal is not None:
-            self._journal.flush()
+
+    @property
+    def _turns(self) -> tuple[_Turn, ...]:
+        """That of rounds first, which makes calls on the others."""
+        return (self._turn, self._journal_turn, *(turn for _, turn in self._followers))
 
     def _begin(self, job: JobEntry) -> None:
         if job != self._job:
             self._job = job
-            if self._journal is not None:
-                self._journal.write(job)
+            self._write(job)
         for observer, turn in self._followers:
             turn.call(partial(observer.on_begin, job))
 
@@ -117,12 +119,15 @@ class Observation:
         if found is not None and found.ranks not in self._named_ranks:
             self._named_ranks.add(found.ranks)
             _LOGGER.warning("%s", found.text(job.hosts))
-        if self._journal is not None:
-            self._journal.write(entry)
+        self._write(entry)
         for observer, turn in self._followers:
             turn.call(partial(observer.on_round, entry, self._scores), is_round=True)
             for event in events:
                 turn.call(partial(observer.on_event, event))
+
+    def _write(self, entry: JobEntry | RoundEntry) -> None:
+        if self._journal is not None:
+            self._journal_turn.call(partial(self._journal.write, entry), is_round=True)
 
     def _end(self) -> None:
         for observer, turn in self._followers:

@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -115,6 +116,7 @@ def run(checks: Mapping[str, Callable[[], None]], report: Path) -> None:
     gc.set_threshold(50_000, 20, 100)
     for name, check in checks.items():
         failure = skipped = ""
+        begin = time.monotonic()
         try:
             check()
         except pytest.skip.Exception as skip:
@@ -135,6 +137,7 @@ def run(checks: Mapping[str, Callable[[], None]], report: Path) -> None:
                 # A check counts as skipped only where no rank has run it.
                 line = {"check": name, "failure": found, "skipped": skips[0] if all(skips) else ""}
                 file.write(json.dumps(line) + "\n")
+            print(f"{time.monotonic() - begin:6.1f} s: {name}", flush=True)
 
 
 def _main(modules: Sequence[str], report: Path) -> None:

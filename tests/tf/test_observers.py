@@ -18,6 +18,7 @@ from hvd_dbs.balancing import Bounds, Decision, Plan
 from hvd_dbs.job import observation as observation_module
 from hvd_dbs.job.decision import Agreed, Received
 from hvd_dbs.job.events import RankEvent
+from hvd_dbs.job.journal import Journal
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 from hvd_dbs.job.observation import Observation
 from hvd_dbs.job.observers import Observer, Prometheus, TensorBoard
@@ -179,6 +180,47 @@ def test_an_observer_that_hangs_keeps_nobody_waiting(observation, caplog, monkey
     observation.end()
     released.set()
     assert len([text for text in caplog.messages if "it hangs" in text]) == 1
+
+
+def test_a_disk_that_does_not_answer_keeps_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(observation_module, "_MOST_SECONDS_TO_WAIT", 0.05)
+    answers, was_seen = threading.Event(), threading.Semaphore(0)
+
+    class Counts(Observer):
+        def on_round(self, entry, scores):
+            was_seen.release()
+
+    class SlowJournal(Journal):
+        def write(self, entry):
+            answers.wait(60)
+            super().write(entry)
+
+    path = tmp_path / "run.jsonl"
+    one = Observation(SlowJournal(path))
+    one.add(Counts())
+    one.begin(JOB)
+    one.note(JOB, BOUNDS, agreed((0.1, 0.1)), (0, 4))
+    assert was_seen.acquire(timeout=30)
+    one.end()
+    assert not path.exists()
+    answers.set()
+    monkeypatch.undo()
+    one.end()
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_without_a_thread_nothing_is_written_and_the_training_goes_on(
+    tmp_path, caplog, monkeypatch
+):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    one = Observation(Journal(tmp_path / "run.jsonl"))
+    one.begin(JOB)
+    one.end()
+    assert not list(tmp_path.iterdir())
+    assert 'goes on without it: RuntimeError("can\'t start new thread")' in caplog.text
 
 
 def test_what_is_no_observer_is_refused():

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-import threading
 
 import pytest
 
 from hvd_dbs.comm.links import Link
-from hvd_dbs.job import journal as journal_module
 from hvd_dbs.job.journal import Journal, read_journal
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 from tests.journals import written
@@ -108,7 +106,6 @@ def test_a_journal_stays_below_twice_its_most_bytes(tmp_path):
     journal.write(JOB)
     for step in range(60):
         journal.write(a_round(step))
-    journal.flush()
     older = tmp_path / "run.jsonl.1"
     assert path.stat().st_size < 4500 and older.stat().st_size < 4500
     assert sorted(tmp_path.iterdir()) == [path, older]
@@ -123,10 +120,8 @@ def test_a_journal_that_is_taken_away_begins_with_its_job_again(tmp_path):
     journal = Journal(path)
     for entry in (JOB, a_round(1)):
         journal.write(entry)
-    journal.flush()
     path.unlink()
     journal.write(a_round(2))
-    journal.flush()
     ((part,), num_damaged) = read_journal(path)
     assert (part.job, part.rounds, num_damaged) == (JOB, (a_round(2),), 0)
 
@@ -262,12 +257,10 @@ def test_behind_a_gap_the_journal_goes_on(tmp_path, caplog):
     path = tmp_path / "later" / "run.jsonl"
     journal = Journal(path)
     journal.write(JOB)
-    journal.flush()
     path.parent.mkdir()
     path.write_text('{"entry": "round", "epo')  # Cut short by a disk that was full.
     journal.write(JOB)
     journal.write(a_round())
-    journal.flush()
     parts, num_damaged = read_journal(path)
     assert (len(parts), num_damaged, len(caplog.records)) == (1, 1, 1)
 
@@ -288,35 +281,12 @@ def test_whatever_cannot_be_written_ends_no_training(tmp_path, caplog):
     assert len(caplog.records) == 1
 
 
-def test_without_a_thread_nothing_is_written_and_the_training_goes_on(
-    tmp_path, caplog, monkeypatch
-):
-    def start(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    path = written(tmp_path / "run.jsonl", JOB)
-    assert not path.exists() and "missing in it: can't start new thread" in caplog.text
-
-
-def test_a_disk_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
-    go, ended = threading.Event(), []
-    monkeypatch.setattr(journal_module, "_MOST_SECONDS_TO_WAIT", 0.01)
-    monkeypatch.setattr(
-        journal_module.Journal, "_append", lambda *_: (go.wait(30), ended.append(1))
-    )
-    written(tmp_path / "run.jsonl", JOB)
-    assert not ended
-    go.set()
-
-
 def test_a_journal_stays_where_it_was_begun(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
     journal = Journal("run.jsonl")
     monkeypatch.chdir(tmp_path / "other")
     journal.write(JOB)
-    journal.flush()
     assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["run.jsonl"]
     assert (tmp_path / "run.jsonl").exists()
 

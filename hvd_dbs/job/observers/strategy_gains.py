@@ -78,7 +78,6 @@ class StrategyGains(Observer):
             journal.write(job)
             for entry in self._rounds:
                 journal.write(replace(entry, step=min(entry.step, longest)))
-            journal.flush()
             _run("simulate", "--replay", str(given), "--json", str(found))
             runs = json.loads(found.read_text())["runs"]
         return {

@@ -49,7 +49,6 @@ def write(path, *entries):
     journal = Journal(path)
     for entry in entries:
         journal.write(entry)
-    journal.flush()
 
 
 def report(*arguments):
