@@ -17,6 +17,7 @@ from hvd_dbs.keras.internals import trained_by
 from hvd_dbs.keras.local_variables import variable_reference
 from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate
+from hvd_dbs.ops.autograph import do_not_convert
 from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class ReducingOptimizer:
         self._hvd_dbs_reduction.require_local_variables_possible(self)
         self._hvd_dbs_reduction.add_local(var)
 
+    @do_not_convert
     def apply(
         self,
         grads: list[Gradient],

@@ -13,10 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.ops import buckets, native, reference
+from hvd_dbs.ops.autograph import do_not_convert
 
 Tensors = Sequence[tf.Tensor | tf.IndexedSlices | None]
 
 
+@do_not_convert
 def weighted_allreduce(
     tensors: Tensors,
     weight: tf.Tensor | float,

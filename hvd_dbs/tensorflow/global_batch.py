@@ -11,6 +11,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from hvd_dbs.ops.autograph import do_not_convert
 from hvd_dbs.tensorflow.dependence import depends_on_samples
 
 _NAME = "hvd_dbs.global_batch"
@@ -175,6 +176,7 @@ def within(batch: GlobalBatch) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+@do_not_convert
 def global_mean(values: Any, weights: Any = None) -> tf.Tensor:
     """The mean of values over all ranks, as a loss of this rank that the optimizer can average.
 
@@ -209,6 +211,7 @@ def global_mean(values: Any, weights: Any = None) -> tf.Tensor:
     return batch.losses.add(mean * tf.cast(batch.loss_factor(denominator), mean.dtype))
 
 
+@do_not_convert
 def global_sum(values: Any) -> tf.Tensor:
     """The sum of values over all ranks, as a loss of this rank that the optimizer can average.
 

@@ -10,6 +10,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from hvd_dbs.ops.autograph import do_not_convert
 from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
 from hvd_dbs.tensorflow.variables import tensorflow_variable
 
@@ -17,6 +18,7 @@ _SCOPE = "hvd_dbs.tape/"
 """With the slash: the same in every name scope that a caller is in."""
 
 
+@do_not_convert
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     gradtape: tf.GradientTape,
     *horovod_arguments: Any,
@@ -59,6 +61,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     return WeightedGradientTape(gradtape, weight, **options)
 
 
+@do_not_convert
 def PartialDistributedGradientTape(  # noqa: N802, PLR0913 (Horovod's name and arguments)
     gradtape: tf.GradientTape,
     device_dense: str = "",
@@ -140,6 +143,7 @@ def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:
     """
 
     def with_plain_sources(method: Callable[..., Any]) -> Callable[..., Any]:
+        @do_not_convert
         def call(target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
             plain = tf.nest.map_structure(tensorflow_variable, sources)
             return method(target, plain, *arguments, **options)
@@ -162,6 +166,7 @@ def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:
     # First, since it calls `gradient` of the tape.
     local_and_global = with_plain_sources(tape.get_local_and_global_gradients)
 
+    @do_not_convert
     def with_sources_as_given(target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
         given = {tensorflow_variable(source).ref(): source for source in sources}
         return tuple(
@@ -214,6 +219,7 @@ class WeightedGradientTape:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tape, name)
 
+    @do_not_convert
     def gradient(self, target: Any, sources: Any, *arguments: Any, **options: Any) -> Any:
         """The weighted means of `tf.GradientTape.gradient`, in the structure of `sources`."""
         gradients = self._tape.gradient(target, sources, *arguments, **options)
