@@ -135,7 +135,8 @@ def _training(
         optimizer.apply(tape.gradient(loss, variables), variables)
 
     def train(number: int) -> NDArray[np.float64]:
-        ends, between = [], 0.0
+        ends: list[tuple[float, float, float]] = []
+        between = 0.0
         for epoch in balancer.epochs(dataset, number + 1, number):
             for batch in epoch:
                 between += time.perf_counter() - ends[-1][0] if ends else 0.0

@@ -215,6 +215,7 @@ def test_without_a_thread_nothing_is_written_and_the_training_goes_on(
     def start(thread):
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(observation_module, "_MOST_SECONDS_TO_WAIT", 0.05)
     monkeypatch.setattr(threading.Thread, "start", start)
     one = Observation(Journal(tmp_path / "run.jsonl"))
     one.begin(JOB)
