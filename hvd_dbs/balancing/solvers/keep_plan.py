@@ -26,7 +26,7 @@ class KeepPlan:
     """The plan in force, whatever the curves are.
 
     Rounds are 20 steps long, 5 after a rank's time has changed, and never cost more than 0.1 % of
-    the time, observers included.
+    the time, journal and observers included.
     """
 
     def init(self) -> SolverState:
