@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 Images = tuple[NDArray[np.float32], NDArray[np.int64]]
 """Images, shape `[N, height, width, channels]` in [0, 1], and labels, shape `[N]`."""
 
+_SCANS = Path(__file__).parent / "digits.npz"
+"""E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning
+Repository, 1998, doi:10.24432/C50P49, CC BY 4.0: the 1,797 scans of its test set."""
+
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR_RECORD = 1 + 3 * 32 * 32
 
@@ -19,18 +23,22 @@ def load(directory: str | None) -> tuple[Images, Images]:
     return load_digits() if directory is None else load_cifar10(Path(directory))
 
 
+def load_scans() -> Images:
+    """1,797 scanned handwritten digits, `[1797, 8, 8, 1]`."""
+    with np.load(_SCANS) as scans:
+        images, labels = scans["images"], scans["labels"]
+    return (images / np.float32(16))[..., np.newaxis], labels.astype(np.int64)
+
+
 def load_digits(num_copies: int = 4, num_test: int = 261, seed: int = 0) -> tuple[Images, Images]:
-    """Scikit-learn's bundled handwritten digits, enlarged from 8x8 to 32x32.
+    """The scanned digits, enlarged from 8x8 to 32x32, to train on and to test with.
 
     Each training image comes in `num_copies` versions, the later ones moved by a few pixels and
     with a different brightness, so that there is something to train on: 1,536 scans become 6,144
     images. The test images are left as they are.
     """
-    from sklearn.datasets import load_digits as load_scans
-
-    scans = load_scans()
-    images = np.kron(scans.images / 16.0, np.ones((4, 4)))[..., np.newaxis].astype(np.float32)
-    labels = scans.target.astype(np.int64)
+    images, labels = load_scans()
+    images = images.repeat(4, axis=1).repeat(4, axis=2)
     random = np.random.default_rng(seed)
     order = random.permutation(len(images))
     images, labels = images[order], labels[order]

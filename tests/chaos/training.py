@@ -19,9 +19,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from sklearn.datasets import load_digits
 
 import hvd_dbs.keras as hvd
+from examples.datasets import load_scans
 from hvd_dbs.tensorflow import broadcast_object
 from tests.chaos.schedule import (
     GLOBAL_BATCH_SIZE,
@@ -165,8 +165,8 @@ def main() -> None:
 
     hvd.init()
     keras.utils.set_random_seed(1)
-    images, labels = load_digits(return_X_y=True)
-    images = (images / 16.0).astype(np.float32)
+    images, labels = load_scans()
+    images = images.reshape(len(images), -1)
     balancer = hvd.Balancer(
         GLOBAL_BATCH_SIZE, strategy=options.strategy, journal=state_folder / JOURNAL
     )

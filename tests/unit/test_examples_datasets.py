@@ -60,3 +60,11 @@ def test_digits_are_enlarged_and_split():
     assert 0 <= images.min() < images.max() <= 1
     again, _ = datasets.load(None)
     np.testing.assert_array_equal(again[0], images)  # All ranks make the same images.
+
+
+def test_scans_are_those_of_the_published_test_set():
+    images, labels = datasets.load_scans()
+    assert images.shape == (1797, 8, 8, 1)
+    assert set(np.unique(images * 16)) == set(range(17))
+    published = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    np.testing.assert_array_equal(np.bincount(labels), published)

@@ -286,7 +286,7 @@ def test_simulate_imports_light(scenario):
         "import sys\n"
         "from hvd_dbs.cli.main import main\n"
         f"main(['simulate', {str(scenario)!r}], standalone_mode=False)\n"
-        "heavy = {'tensorflow', 'keras', 'horovod', 'mpi4py', 'matplotlib', 'scipy'}\n"
+        "heavy = {'tensorflow', 'keras', 'horovod', 'mpi4py', 'matplotlib'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or None)\n"
     )
     done = subprocess.run(
