@@ -1,19 +1,21 @@
 """What observing a job takes of its steps: rounds, journal, TensorBoard, Prometheus, alerts.
 
-    scripts/bench.sh observe                    on 2 ranks
-    mpirun -np 2 python -m benchmarks.observe   on these ranks
+    scripts/bench.sh observe                             on 2 ranks
+    scripts/bench.sh observe --kinds observe --turns 40  `even` and `observe` alone
+    mpirun -np 2 python -m benchmarks.observe            on these ranks
 
 Trainings of one epoch take turns, in an order that changes: with `even` and nothing switched on,
 with `observe`, with `adaptive`, and with each of these and everything switched on. Each step waits
-for 100 ms, as the thread of a rank does whose GPU computes, whatever the plan is. The table has
-three differences to `even` in the same turn, in microseconds a step: by how much a step is longer;
-by how much its part between two steps is, which has all that the training's own thread does for
-balancing, and not the sum of gradients, whose time varies by chance as Horovod's cycles fall; and
-by how much more processor time the process takes, which a step is longer by at most where training
-itself keeps all cores busy. Horovod's own thread is left out of it: over MPI it asks all the time
-whether tensors have come, and takes from none to all of a core. Medians over turns, the least and
-the most, of the rank with the largest median. The goals are 0.2 % of a step for `observe` and 0.5 %
-with everything. The replay that `observe` starts after three minutes runs in one of the turns.
+for 100 ms, as the thread of a rank does whose GPU computes, whatever the plan is, and for up to two
+of Horovod's cycles more, the same in all trainings of a turn, so that gradients fall into all
+phases of a cycle. The table has three differences to `even` in the same turn, in microseconds a
+step: by how much a step is longer; by how much its part between two steps is, which has all that
+the training's own thread does for balancing, and not the sum of gradients; and by how much more
+processor time the process takes, which a step is longer by at most where training itself keeps all
+cores busy. Horovod's own thread is left out of it: over MPI it asks all the time whether tensors
+have come, and takes from none to all of a core. Means over turns with 95 % intervals, of the rank
+with the largest mean. The goals are 0.2 % of a step for `observe` and 0.5 % with everything. The
+replay that `observe` starts after three minutes runs in one of the turns.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
@@ -31,19 +33,21 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 import hvd_dbs.keras as hvd
+from benchmarks.intervals import mean_and_half
 from benchmarks.time_budget import budget_of_ranks
 from hvd_dbs.comm.collective import connect
 
-_VARIANTS = {
-    "`even`": ("even", False),
-    "`observe`": ("observe", False),
-    "`observe`, all switched on": ("observe", True),
-    "`adaptive`": ("adaptive", False),
-    "`adaptive`, all switched on": ("adaptive", True),
+_KINDS = {
+    "observe": ("observe", False, "200"),
+    "observe-all": ("observe", True, "500"),
+    "adaptive": ("adaptive", False, ""),
+    "adaptive-all": ("adaptive", True, "500"),
 }
-"""Strategy, and whether everything is switched on."""
-_GOALS = ("", "200", "500", "", "500")
-_STEP_SECONDS, _SAMPLES_PER_RANK = 0.1, 32
+"""Strategy, whether everything is switched on, and the goal in microseconds of a step."""
+_EVEN = ("even", False, "")
+_STEP_SECONDS, _CYCLES_SECONDS, _SAMPLES_PER_RANK = 0.1, 0.002, 32
+_FIRST = 0.2
+"""Part of a turn that is left out: decisions follow upon each other where a training begins."""
 
 
 def main() -> None:
@@ -52,6 +56,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="of a turn of each kind")
     parser.add_argument("--turns", type=int, default=10, help="if there is time")
     parser.add_argument("--minutes", type=float, help="stop after so many")
+    parser.add_argument("--kinds", nargs="+", choices=_KINDS, default=list(_KINDS))
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
     options = parser.parse_args()
     before = _threads()
@@ -61,8 +66,10 @@ def main() -> None:
     budget = budget_of_ranks(options.minutes)
     with tempfile.TemporaryDirectory() as folder:
         trainings = [
-            _training(Path(folder, str(number)), *variant, options.steps, horovod)
-            for number, variant in enumerate(_VARIANTS.values())
+            _training(Path(folder, str(number)), strategy, is_all, options.steps, horovod)
+            for number, (strategy, is_all, _) in enumerate(
+                [_EVEN, *(_KINDS[kind] for kind in options.kinds)]
+            )
         ]
         for train in trainings:  # Tracing, and the first plan.
             train(0)
@@ -75,33 +82,38 @@ def main() -> None:
     differences = means - means[:, :1]
     ranks = collective.allgather(differences.ravel()).reshape(collective.size, *means.shape)
     if collective.rank == 0:
-        _print(means[:, 0], ranks)
+        _print(options.kinds, means[:, 0], ranks)
         if options.json:
-            figures = {"ranks": collective.size, "even": means[:, 0].tolist()}
+            figures = {"ranks": collective.size, "kinds": options.kinds}
+            figures["even"] = means[:, 0].tolist()
             figures["differences"] = ranks.tolist()
             options.json.write_text(json.dumps(figures) + "\n")
     hvd.shutdown()
 
 
-def _print(even: NDArray[np.float64], differences: NDArray[np.float64]) -> None:
+def _print(
+    kinds: Sequence[str], even: NDArray[np.float64], differences: NDArray[np.float64]
+) -> None:
     """Prints the table.
 
     Args:
+        kinds: What was measured beside `even`.
         even: Of rank 0, seconds of a step, between steps, and of processors, shape `[turns, 3]`.
-        differences: To `even`, shape `[ranks, turns, variants, 3]`.
+        differences: To `even`, shape `[ranks, turns, 1 + kinds, 3]`.
     """
-    step, between, processor = np.median(even, axis=0)
+    step, between, processor = np.mean(even, axis=0)
     print(f"\n**What observing takes of a step, {len(differences)} ranks, {len(even)} turns**\n")
-    print(
-        "| | step, us (median; least to most) | between steps, us | processor time, us | goal, us |"
-    )
+    print("| | step, us (mean and 95 % interval) | between steps, us | processor time, us | goal |")
     print("|---|---:|---:|---:|---:|")
-    for which, name in list(enumerate(_VARIANTS))[1:]:
-        by_rank = 1e6 * np.percentile(differences[:, :, which], [0, 50, 100], axis=1)
-        rank = np.argmax(by_rank[1], axis=0)
-        low, middle, high = by_rank[:, rank, np.arange(3)]
-        spreads = [f"{middle[kind]:.0f}; {low[kind]:.0f} to {high[kind]:.0f}" for kind in range(3)]
-        print(f"| {name} | {' | '.join(spreads)} | {_GOALS[which]} |")
+    for which, kind in enumerate(kinds, 1):
+        strategy, is_all, goal = _KINDS[kind]
+        means, halves = mean_and_half(1e6 * differences[:, :, which], axis=1)
+        rank = np.argmax(means, axis=0)
+        cells = [
+            f"{means[rank[what], what]:.0f} ±{halves[rank[what], what]:.0f}" for what in range(3)
+        ]
+        name = f"`{strategy}`{', all switched on' if is_all else ''}"
+        print(f"| {name} | {' | '.join(cells)} | {goal} |")
     print(
         f"\nA step of `even` takes {1000 * step:.2f} ms, {1000 * between:.2f} ms of it between two "
         f"steps, and {1000 * processor:.2f} ms of processor time."
@@ -137,14 +149,19 @@ def _training(
     def train(number: int) -> NDArray[np.float64]:
         ends: list[tuple[float, float, float]] = []
         between = 0.0
+        seconds = _STEP_SECONDS + np.random.default_rng(number).uniform(
+            0, _CYCLES_SECONDS, num_steps
+        )
         for epoch in balancer.epochs(dataset, number + 1, number):
             for batch in epoch:
                 between += time.perf_counter() - ends[-1][0] if ends else 0.0
                 step(batch)
-                time.sleep(_STEP_SECONDS)  # Before the step it would count as waiting for data.
+                time.sleep(
+                    seconds[len(ends)]
+                )  # Before the step it would count as waiting for data.
                 ends.append((time.perf_counter(), between, _processor_seconds(horovod)))
-        middle = len(ends) // 2  # Decisions follow upon each other where a training begins.
-        return np.asarray(np.subtract(ends[-1], ends[middle]) / (len(ends) - 1 - middle))
+        first = round(_FIRST * len(ends))
+        return np.asarray(np.subtract(ends[-1], ends[first]) / (len(ends) - 1 - first))
 
     return train
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.intervals import mean_and_half
+
 LEAST_GAIN = 0.005
 """A mechanism is worth having if it surely gains this much of the oracle's throughput somewhere."""
 
 LEAST_SEEDS = 5
 """Of fewer seeds nothing is sure: with hundreds of cells, some pairs agree by chance."""
-
-# Two-sided 95 % quantiles of Student's t, by degrees of freedom.
-_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
-_T_FROM = {16: 2.12, 18: 2.10, 20: 2.09, 25: 2.06, 30: 2.04, 40: 2.02, 60: 2.00, 120: 1.98}
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,8 @@ class Difference:
     ) -> Difference:
         """The mean of the pairs' differences, and its interval by Student's t."""
         pairs = np.subtract(whole, without)
-        half = math.inf
-        if len(pairs) > 1:
-            half = t_quantile(len(pairs) - 1) * float(np.std(pairs, ddof=1)) / len(pairs) ** 0.5
-        return cls(float(np.mean(pairs)), half, len(pairs), sum(changed))
+        mean, half = mean_and_half(pairs)
+        return cls(float(mean), float(half), len(pairs), sum(changed))
 
     @property
     def is_gain(self) -> bool:
@@ -62,13 +58,6 @@ class Difference:
         mark = "**" if self.is_gain else "!" if self.is_loss else ""
         half = f"±{self.half:.4f}" if math.isfinite(self.half) else "(one seed)"
         return f"{mark}{self.mean:+.4f} {half}{mark}"
-
-
-def t_quantile(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t, at least as large as the exact one."""
-    if degrees <= len(_T):
-        return _T[degrees - 1]
-    return next(t for start, t in reversed(_T_FROM.items()) if start <= degrees)
 
 
 def markdown(

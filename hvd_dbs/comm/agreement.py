@@ -29,6 +29,11 @@ def allgather_text(collective: Collective, text: str) -> list[str]:
     ]
 
 
+def allgather_json(collective: Collective, value: Any) -> list[Any]:
+    """A value of every rank, as JSON gives it back, by rank; likewise."""
+    return [json.loads(text) for text in allgather_text(collective, json.dumps(value))]
+
+
 def raise_together(collective: Collective, error: Exception | None) -> None:
     """Raises on all ranks what any rank has met, naming the responsible ranks.
 
@@ -88,7 +93,7 @@ def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
         ValueError: On all ranks, with each differing argument's values by rank, or where ranks
             compare different arguments.
     """
-    rows = [json.loads(row) for row in allgather_text(collective, json.dumps(arguments))]
+    rows = allgather_json(collective, arguments)
     ranks_by_names: dict[str, list[int]] = {}
     for rank, row in enumerate(rows):
         ranks_by_names.setdefault(", ".join(row), []).append(rank)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from hvd_dbs.comm.agreement import allgather_text
+from hvd_dbs.comm.agreement import allgather_json
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.host.gpu_address import gpu_address
 from hvd_dbs.rank_names import name_places, name_ranks
@@ -109,5 +108,5 @@ def require_joinable_collectives(collective: Collective, host: str) -> None:
     Raises:
         RuntimeError: On all ranks; see `require_joinable`.
     """
-    texts = allgather_text(collective, json.dumps(asdict(own_device(host))))
-    require_joinable([CollectiveDevice(**json.loads(text)) for text in texts])
+    devices = allgather_json(collective, asdict(own_device(host)))
+    require_joinable([CollectiveDevice(**device) for device in devices])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 
@@ -27,8 +26,7 @@ def places_by_rank(collective: Collective) -> list[Place]:
     """Where every rank runs, by rank. Collective."""
     place = own_place()
     row = [place.host, place.device, place.launcher_name, place.cores]
-    texts = agreement.allgather_text(collective, json.dumps(row))
-    return [Place(*json.loads(text)) for text in texts]
+    return [Place(*row) for row in agreement.allgather_json(collective, row)]
 
 
 def _own_cores() -> float:

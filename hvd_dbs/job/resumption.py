@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -99,9 +98,7 @@ class Resumption:
         """The state with the memory of all ranks, on all ranks. Collective."""
         state = self.state()
         own = {"model": state.ranks[self._collective.rank].model, "solver": state.solver}
-        rows = [
-            json.loads(text) for text in agreement.allgather_text(self._collective, json.dumps(own))
-        ]
+        rows = agreement.allgather_json(self._collective, own)
         # Rank 0 decides, so it alone has the solver's memory.
         return state.with_memories([row["model"] for row in rows], rows[0]["solver"])
 
@@ -163,8 +160,7 @@ class Resumption:
         row: dict[str, Any] = {"batch_size": 0, "model": None}
         if self._memory is not None:
             row = {"batch_size": self._memory.batch_size, "model": self._memory.model}
-        texts = agreement.allgather_text(self._collective, json.dumps(row))
-        rows = [json.loads(text) for text in texts]
+        rows = agreement.allgather_json(self._collective, row)
         # By the hosts' own names: those of launchers may be made up for each run.
         self._use(places)
         known = tuple(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -108,8 +107,7 @@ def results_over_ranks(
         and np.array_equal(value, logs[name], equal_nan=True)
         and not any(_is_of(name, other) for other in others)
     ]
-    texts = agreement.allgather_text(collective, json.dumps([len(values), sorted(stands)]))
-    found = [json.loads(text) for text in texts]
+    found = agreement.allgather_json(collective, [len(values), sorted(stands)])
     names = set.intersection(*(set(names) for _, names in found))
     results = {}
     if names and len({num_values for num_values, _ in found}) == 1:

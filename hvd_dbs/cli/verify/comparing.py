@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.cli.verify.model_findings import Comparison, Difference, MetricDifference
 from hvd_dbs.cli.verify.model_training import ModelTraining, Weights
-from hvd_dbs.comm.agreement import allgather_text
+from hvd_dbs.comm.agreement import allgather_json
 from hvd_dbs.comm.collective import Collective
 
 _Metrics = Mapping[str, Sequence[float]]
@@ -55,7 +53,7 @@ def compare(
         "sizes": balanced.batch_sizes,
         "metrics": [one.metrics for one in (balanced, *alone)],
     }
-    reports = gather(collective, report)
+    reports = allgather_json(collective, report)
     worst = np.max([one["weights"] for one in reports], axis=0).reshape(-1, 2).tolist()
     differences = [
         Difference(
@@ -77,11 +75,6 @@ def compare(
         plans=list(zip(*(one["sizes"] for one in reports), strict=True)),
         roundoff=roundoff,
     )
-
-
-def gather(collective: Collective, data: Any) -> list[Any]:
-    """Plain data of all ranks, by rank. Collective."""
-    return [json.loads(text) for text in allgather_text(collective, json.dumps(data))]
 
 
 def of_rank_0(collective: Collective, weights: Weights) -> Weights:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections import defaultdict
@@ -20,7 +19,7 @@ from hvd_dbs.cli.verify.findings import (
 )
 from hvd_dbs.cli.verify.problem import Step, VerifyProblem
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.comm.agreement import allgather_text, raise_together
+from hvd_dbs.comm.agreement import allgather_json, raise_together
 from hvd_dbs.comm.collective import Collective, connect, is_elastic
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def _heading(collective: Collective, device: str) -> str:
         library = native.agreed()
     except (ValueError, RuntimeError) as error:
         raise InputError(str(error)) from error
-    rows = _gather(collective, [socket.gethostname(), device])
+    rows = allgather_json(collective, [socket.gethostname(), device])
     hosts, devices = {host for host, _ in rows}, [device for _, device in rows]
     parts = [
         f"{counted(collective.size, 'rank')} on {counted(len(hosts), 'host')}",
@@ -145,7 +144,7 @@ def _findings(
     from hvd_dbs.cli.verify.training import compare
 
     seen: defaultdict[Step, list[tuple[int, list[int]]]] = defaultdict(list)
-    for rank, row in enumerate(_gather(collective, steps)):
+    for rank, row in enumerate(allgather_json(collective, steps)):
         for (epoch, step), numbers in row:
             seen[epoch, step].append((rank, numbers))
     report: dict[str, Any] = {}
@@ -155,13 +154,8 @@ def _findings(
     except Exception as caught:  # Whatever it is, the other ranks must not wait for this one.
         failure = caught
     raise_together(collective, failure)
-    reports = [Report(**row) for row in _gather(collective, report)]
+    reports = [Report(**row) for row in allgather_json(collective, report)]
     return [*sampling_findings(problem, seen), *training_findings(problem, seen, reports)]
-
-
-def _gather(collective: Collective, data: Any) -> list[Any]:
-    """Plain data of all ranks, by rank. Collective."""
-    return [json.loads(text) for text in allgather_text(collective, json.dumps(data))]
 
 
 def _print(collective: Collective, *lines: str) -> None:

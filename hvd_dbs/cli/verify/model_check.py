@@ -10,7 +10,7 @@ import numpy as np
 
 from hvd_dbs.cli.input_error import InputError
 from hvd_dbs.cli.verify.causes import causes
-from hvd_dbs.cli.verify.comparing import compare, gather, of_rank_0
+from hvd_dbs.cli.verify.comparing import compare, of_rank_0
 from hvd_dbs.cli.verify.findings import Finding
 from hvd_dbs.cli.verify.model_findings import (
     Comparison,
@@ -39,7 +39,7 @@ from hvd_dbs.cli.verify.user_model import (
     take,
 )
 from hvd_dbs.cli.wording import counted
-from hvd_dbs.comm.agreement import allgather_text
+from hvd_dbs.comm.agreement import allgather_json, allgather_text
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.rank_names import name_ranks
 
@@ -147,7 +147,7 @@ def _common_start(collective: Collective, name: str, start: Weights) -> Weights:
     Raises:
         InputError: On all ranks, if their models have other weights.
     """
-    rows = gather(collective, [list(one.shape) for one in start])
+    rows = allgather_json(collective, [list(one.shape) for one in start])
     others = [rank for rank, row in enumerate(rows) if row != rows[0]]
     if others:
         raise InputError(
@@ -194,7 +194,7 @@ def _causes(
             collective, subject.function, subject.user, subject.problem.seed, batch, start
         )
     # What one process has found, of rank 0: causes are the same on all ranks.
-    facts = gather(collective, [alone[0].drawn, alone[0].batch_means])[0]
+    facts = allgather_json(collective, [alone[0].drawn, alone[0].batch_means])[0]
     means = [name for name in facts[1] if name in metrics]
     layers = list(seed_states(subject.user.model))
     drawn = [layers[place] for place in facts[0] if place < len(layers)]

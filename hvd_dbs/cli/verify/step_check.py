@@ -11,7 +11,6 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvd_dbs.cli.verify.causes import Model, Step
-from hvd_dbs.cli.verify.comparing import gather
 from hvd_dbs.cli.verify.model_training import Weights, unit_roundoff
 from hvd_dbs.cli.verify.probe import (
     Look,
@@ -22,6 +21,7 @@ from hvd_dbs.cli.verify.probe import (
     look_balanced,
 )
 from hvd_dbs.cli.verify.user_model import UserModel, build, optimizers_of, take
+from hvd_dbs.comm.agreement import allgather_json
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.keras.internals import all_layers
 from hvd_dbs.tensorflow import Sum, allreduce
@@ -64,7 +64,7 @@ def check_step(
     roundoff = unit_roundoff(user.model)
     tolerance = max(_TOLERANCE, 20 * roundoff)
     changed = first_difference(whole, part, rows, tolerance)
-    calls = gather(collective, len(whole.layers) if changed is None else changed)
+    calls = allgather_json(collective, len(whole.layers) if changed is None else changed)
     name, call = None, min(calls)
     if call < len(whole.layers):
         place = whole.layers[call][0]
@@ -114,7 +114,7 @@ def _step(
 ) -> Step:
     """Puts the looks of all ranks together. Collective."""
     row = [part.loss, plain.loss, part.gradient.size, plain.gradient.size]
-    losses, plain_losses, *counts = zip(*gather(collective, row), strict=True)
+    losses, plain_losses, *counts = zip(*allgather_json(collective, row), strict=True)
     total = sum(batch_sizes)
     mean = summed = 0.0
     if {count for one in counts for count in one} == {whole.gradient.size}:
@@ -144,7 +144,7 @@ def _agreed(collective: Collective, look: Callable[[], Look]) -> Look | None:
         found = look()
     except Exception:  # Whatever it is, the other ranks must not wait for this one.
         found = None
-    return found if all(gather(collective, found is not None)) else None
+    return found if all(allgather_json(collective, found is not None)) else None
 
 
 def _sum(gradient: NDArray[np.float64]) -> NDArray[np.float64]:

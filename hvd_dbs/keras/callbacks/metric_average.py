@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import keras
@@ -125,8 +124,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if self._collective is None or logs is None:
             return
         numbers = {name: value for name, value in logs.items() if np.ndim(value) == 0}
-        texts = agreement.allgather_text(self._collective, json.dumps(sorted(numbers)))
-        names = sorted(set.intersection(*(set(json.loads(text)) for text in texts)))
+        found = agreement.allgather_json(self._collective, sorted(numbers))
+        names = sorted(set.intersection(*map(set, found)))
         balancer = balancer_of(self.model)
         samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)
         weights = [samples, self._validation_samples]
