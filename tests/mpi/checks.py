@@ -142,7 +142,7 @@ def run(checks: Mapping[str, Callable[[], None]], report: Path) -> None:
 
 def _main(modules: Sequence[str], report: Path) -> None:
     """Runs the checks of modules."""
-    import horovod.tensorflow as hvd
+    import hvd_dbs.tensorflow as hvd
 
     hvd.init()
     checks: dict[str, Any] = {}

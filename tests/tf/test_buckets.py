@@ -1,0 +1,78 @@
+"""When buckets of gradients are sent, and what Horovod makes of them."""
+
+from __future__ import annotations
+
+import os
+
+import horovod.tensorflow
+import pytest
+import tensorflow as tf
+
+import hvd_dbs.tensorflow as hvd
+from hvd_dbs.ops import native
+from hvd_dbs.ops.buckets import DEFAULT_BUCKET_BYTES, keep_buckets_apart
+
+THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def before_the_start(monkeypatch):
+    monkeypatch.setattr(horovod.tensorflow, "is_initialized", lambda: False)
+    monkeypatch.setenv(THRESHOLD, "")  # Restored afterwards, whoever sets it meanwhile.
+    monkeypatch.delenv(THRESHOLD)
+    monkeypatch.delenv("HOROVOD_AUTOTUNE", raising=False)
+
+
+def test_horovod_fuses_no_more_than_a_bucket_holds(before_the_start):
+    keep_buckets_apart()
+    assert os.environ[THRESHOLD] == str(DEFAULT_BUCKET_BYTES)
+
+
+def test_a_threshold_of_the_user_stays(before_the_start, monkeypatch):
+    monkeypatch.setenv(THRESHOLD, "1000")
+    keep_buckets_apart()
+    assert os.environ[THRESHOLD] == "1000"
+
+
+def test_a_threshold_that_horovod_tunes_stays(before_the_start, monkeypatch):
+    monkeypatch.setenv("HOROVOD_AUTOTUNE", "1")
+    keep_buckets_apart()
+    assert THRESHOLD not in os.environ
+
+
+def test_after_the_start_it_would_not_be_read(before_the_start, monkeypatch):
+    monkeypatch.setattr(horovod.tensorflow, "is_initialized", lambda: True)
+    keep_buckets_apart()
+    assert THRESHOLD not in os.environ
+
+
+def waits(shapes, bucket_bytes):
+    """Which buckets wait for the sum of another one before they are sent."""
+    tensors = [tf.zeros(shape) for shape in shapes]
+
+    @tf.function
+    def step():
+        return hvd.weighted_allreduce(tensors, 1.0, total_weight=1.0, bucket_bytes=bucket_bytes)
+
+    sums = [
+        operation
+        for operation in step.get_concrete_function().graph.get_operations()
+        if operation.type == "HorovodAllreduce"
+    ]
+    assert len(sums) == len(shapes)
+    return [any(other in sums for other in operation.control_inputs) for operation in sums]
+
+
+@pytest.mark.skipif(native.loaded() is None, reason=native.reason_for_absence())
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [(24 * MEGABYTE, [False, False]), (None, [False, True]), (0, [False, False])],
+)
+def test_buckets_that_horovod_would_fuse_wait_for_each_other(monkeypatch, threshold, expected):
+    hvd.init()
+    monkeypatch.delenv(THRESHOLD, raising=False)
+    if threshold is not None:
+        monkeypatch.setenv(THRESHOLD, str(threshold))
+    shapes = [(4 * MEGABYTE,), (4 * MEGABYTE,)]  # Of float32: 16 MiB.
+    assert waits(shapes, bucket_bytes=20 * MEGABYTE) == expected
