@@ -159,6 +159,7 @@ class DecisionExchange:
         report: Tells what this rank has to say; called once, in the collective's thread.
         num_steps: Steps of training since the round before was begun.
         communication: What the last round has shown; None, on all ranks: this is the first one.
+        begins_after: Seconds for which the collective's thread waits first.
 
     Attributes:
         communication: What this round has shown; known at its end.
@@ -172,8 +173,10 @@ class DecisionExchange:
         report: Callable[[], Report],
         num_steps: int,
         communication: Communication | None = None,
+        begins_after: float = 0.0,
     ) -> None:
         self.communication = communication
+        self._begins_after = begins_after
         self._num_steps = num_steps
         self.seconds_beside = 0.0
         self._begun_in = threading.get_ident()
@@ -208,6 +211,9 @@ class DecisionExchange:
 
     def _exchange(self, report: Callable[[], Report], collective: Collective) -> NDArray[np.int64]:
         """Status, steps to the next decision (0: not said), steps ahead, metrics, batch sizes."""
+        is_beside = threading.get_ident() != self._begun_in
+        if is_beside and self._begins_after > 0:
+            time.sleep(self._begins_after)
         start = time.thread_time()
         mine = report()
         is_first = self.communication is None
@@ -233,6 +239,6 @@ class DecisionExchange:
             except RuntimeError as error:
                 answer[0], self._failure = 1, error
         answer = collective.broadcast(answer)
-        if threading.get_ident() != self._begun_in:
+        if is_beside:
             self.seconds_beside = time.thread_time() - start
         return answer

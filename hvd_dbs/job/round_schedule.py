@@ -6,6 +6,8 @@ import logging
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from hvd_dbs.balancing import Controller, Measurement
 from hvd_dbs.balancing.change_signal import STEPS_WATCHED, watched_from
 from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
@@ -21,6 +23,11 @@ from hvd_dbs.job.rank_pace import RankPace, RoundSteps
 from hvd_dbs.ops.step_clock import StepClock
 
 _LOGGER = logging.getLogger(__name__)
+
+_LATER_PART, _MOST_LATER = 0.05, 0.005
+"""A round beside the training begins after this part of a step, and so many seconds at most. Until
+then the training's thread prepares the next step, and a thread that computes in Python would keep
+Python's lock from it for up to 5 ms at a time (`sys.getswitchinterval`)."""
 
 
 class RoundSchedule:
@@ -141,7 +148,7 @@ class RoundSchedule:
 
     def decide(self, batch_size: int) -> Agreed:
         """A whole round at once, at the end of an epoch. Collective."""
-        return self._end(self._start(batch_size))
+        return self._end(self._start(batch_size, is_waited_for=True))
 
     def finish(self) -> Agreed | None:
         """Waits for what is under way, on all ranks, and tells what a round has come to."""
@@ -172,14 +179,19 @@ class RoundSchedule:
         first = watched_from(self._collective.size, self._steps_to_next)
         return self.leaves_cadence and first is not None and self._steps_in_round >= first
 
-    def _start(self, batch_size: int, is_change: bool = False) -> DecisionExchange:
+    def _start(
+        self, batch_size: int, is_change: bool = False, is_waited_for: bool = False
+    ) -> DecisionExchange:
         self.overhead.begin_round()
         num_steps, self._steps_since = self._steps_since, 0
         self._steps_in_round = 0
         self._is_change = is_change
-        report = partial(self._report, self.pace.take(), batch_size, self.steps_ahead)
+        steps = self.pace.take()
+        newest = float(np.nan_to_num(steps.whole_seconds[-1:]).sum())
+        later = 0.0 if is_waited_for else min(_LATER_PART * newest, _MOST_LATER)
+        report = partial(self._report, steps, batch_size, self.steps_ahead)
         return DecisionExchange(
-            self._collective, self._controller, report, num_steps, self._communication
+            self._collective, self._controller, report, num_steps, self._communication, later
         )
 
     def _end(self, exchange: DecisionExchange) -> Agreed:

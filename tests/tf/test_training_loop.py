@@ -15,7 +15,7 @@ from hvd_dbs.comm.threaded_collective import ThreadedCollective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.passes import NOT_YET
 from hvd_dbs.host.hindrance import Hindrance
-from hvd_dbs.job import overhead
+from hvd_dbs.job import decision, overhead
 from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.decision import DecisionExchange, Received, Report
 from hvd_dbs.job.loop import TrainingLoop
@@ -229,6 +229,24 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
     rounds.end_training()
     collective.close()
     assert rounds.overhead.round_seconds >= 0.05
+
+
+@pytest.mark.parametrize(("busy_seconds", "waited"), [([9.0, 1.0], 0.005), ([0.01], 0.0005)])
+def test_a_round_beside_the_training_lets_the_next_step_begin_first(
+    monkeypatch, busy_seconds, waited
+):
+    sleeps = []
+    monkeypatch.setattr(decision.time, "sleep", sleeps.append)
+    collective = Threaded()
+    controller = Controller(strategies.resolve("dbs", every=1), 4, Bounds.of(1, minimum=1))
+    rounds = RoundSchedule(collective, controller, GivenClock(busy_seconds))
+    rounds.decide(4)  # Waited for, so it begins at once.
+    assert sleeps == []
+    rounds.pace.clock.busy_seconds = busy_seconds
+    rounds.end_steps(1, 1, 4)
+    rounds.finish()
+    collective.close()
+    assert sleeps == [pytest.approx(waited)]
 
 
 def test_only_the_first_round_of_a_training_exchanges_more_than_its_rows():
