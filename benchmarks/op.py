@@ -4,8 +4,8 @@
     mpirun -np 2 python -m benchmarks.op     one layout on these ranks
 
 Ways to the same sum take turns, step by step, so that any other load of the machine hits them
-alike; a step's time is that of its slowest rank. Horovod fuses as much as hvd_dbs's `init` lets
-it; HOROVOD_FUSION_THRESHOLD=134217728 in the environment is its own default.
+alike; a step's time is that of its slowest rank. HOROVOD_FUSION_THRESHOLD=25165824 in the
+environment lets Horovod fuse no more than a bucket holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import tensorflow as tf
 from benchmarks.time_budget import TimeBudget, budget_of_ranks, minutes
 from hvd_dbs.ops import buckets, native, reference
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
-from hvd_dbs.tensorflow import init
 
 _WARM_UP = 3
 _LEAST_REPEATS = 3
@@ -170,7 +169,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="where to add the times, one line a layout")
     arguments = parser.parse_args()
-    init()
+    hvd.init()
     cores = len(os.sched_getaffinity(0))
     # Ranks of one host share its cores.
     tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // hvd.local_size()))

@@ -23,7 +23,6 @@ import horovod.tensorflow as hvd
 from hvd_dbs.comm import failure_notice, launcher_store
 from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.elastic.ssh_keepalive import warn_without_keepalive
-from hvd_dbs.ops.buckets import keep_buckets_apart
 from hvd_dbs.rank_names import name_ranks
 from hvd_dbs.watchdog.computing import communication_starts
 from hvd_dbs.watchdog.crash_report import name_failures
@@ -50,15 +49,12 @@ which ranks do not know, and one that is out of reach is noticed before; this is
 def init(*arguments: Any, **options: Any) -> None:
     """Horovod's `init`; in an elastic job it waits until all ranks have started.
 
-    An error that ends this process names its rank from here on. Where `HOROVOD_FUSION_THRESHOLD` is
-    not set, and Horovod does not tune it (`HOROVOD_AUTOTUNE`), it becomes 24 MiB, the size of a
-    bucket of gradients.
+    An error that ends this process names its rank from here on.
 
     Args:
         *arguments: Horovod's arguments in its order.
         **options: Horovod's options.
     """
-    keep_buckets_apart()
     if has_store() and not hvd.is_initialized():
         slot = _Slot.from_environment()
         if slot.local_rank == 0:

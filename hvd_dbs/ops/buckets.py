@@ -13,25 +13,13 @@ import tensorflow as tf
 from hvd_dbs.ops.native import NativeLibrary
 from hvd_dbs.ops.step_clock import noting_clock
 
-_THRESHOLD, _AUTOTUNE = "HOROVOD_FUSION_THRESHOLD", "HOROVOD_AUTOTUNE"
+_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
 _HOROVOD_FUSION_BYTES = 128 * 2**20
 
 DEFAULT_BUCKET_BYTES = 24 * 2**20
 """Measured by benchmarks/op.py. Large enough for the network's bandwidth; small enough to start
 before the last gradient, to be packed while another is summed, and for the C library to give the
 same memory again in each step (from 32 MiB on it asks for new pages, at the price of a copy)."""
-
-
-def keep_buckets_apart() -> None:
-    """Lets Horovod fuse no more than a bucket holds, where nobody has told it how much.
-
-    It copies what waits at the same time into one buffer, up to a threshold. Two full buckets do
-    not fit into this one, so each is sent as soon as it is packed, and Horovod negotiates many at
-    once. Called before Horovod starts, which reads the threshold then; one that it tunes itself is
-    left alone.
-    """
-    if not hvd.is_initialized() and _AUTOTUNE not in os.environ:
-        os.environ.setdefault(_THRESHOLD, str(DEFAULT_BUCKET_BYTES))
 
 
 def weighted_means(

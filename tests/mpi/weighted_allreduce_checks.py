@@ -15,7 +15,6 @@ import tensorflow as tf
 import hvd_dbs.tensorflow
 from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.ops import native
-from hvd_dbs.ops.buckets import DEFAULT_BUCKET_BYTES
 from hvd_dbs.ops.weighted_allreduce import weighted_allreduce
 from hvd_dbs.rank_names import name_ranks
 
@@ -162,10 +161,6 @@ def check_five_hundred_tensors_in_many_buckets_under_tf_function():
     step([tensor * 0 for tensor in tensors], tf.constant(weight))
     for result, before in zip(results, kept, strict=True):
         np.testing.assert_array_equal(result.numpy(), before)
-
-
-def check_horovod_was_started_with_room_for_one_bucket():
-    assert os.environ["HOROVOD_FUSION_THRESHOLD"] == str(DEFAULT_BUCKET_BYTES)
 
 
 def check_shapes_that_are_only_known_later():

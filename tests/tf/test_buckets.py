@@ -1,50 +1,15 @@
-"""When buckets of gradients are sent, and what Horovod makes of them."""
+"""When buckets of gradients are sent."""
 
 from __future__ import annotations
 
-import os
-
-import horovod.tensorflow
 import pytest
 import tensorflow as tf
 
 import hvd_dbs.tensorflow as hvd
 from hvd_dbs.ops import native
-from hvd_dbs.ops.buckets import DEFAULT_BUCKET_BYTES, keep_buckets_apart
 
 THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
 MEGABYTE = 2**20
-
-
-@pytest.fixture
-def before_the_start(monkeypatch):
-    monkeypatch.setattr(horovod.tensorflow, "is_initialized", lambda: False)
-    monkeypatch.setenv(THRESHOLD, "")  # Restored afterwards, whoever sets it meanwhile.
-    monkeypatch.delenv(THRESHOLD)
-    monkeypatch.delenv("HOROVOD_AUTOTUNE", raising=False)
-
-
-def test_horovod_fuses_no_more_than_a_bucket_holds(before_the_start):
-    keep_buckets_apart()
-    assert os.environ[THRESHOLD] == str(DEFAULT_BUCKET_BYTES)
-
-
-def test_a_threshold_of_the_user_stays(before_the_start, monkeypatch):
-    monkeypatch.setenv(THRESHOLD, "1000")
-    keep_buckets_apart()
-    assert os.environ[THRESHOLD] == "1000"
-
-
-def test_a_threshold_that_horovod_tunes_stays(before_the_start, monkeypatch):
-    monkeypatch.setenv("HOROVOD_AUTOTUNE", "1")
-    keep_buckets_apart()
-    assert THRESHOLD not in os.environ
-
-
-def test_after_the_start_it_would_not_be_read(before_the_start, monkeypatch):
-    monkeypatch.setattr(horovod.tensorflow, "is_initialized", lambda: True)
-    keep_buckets_apart()
-    assert THRESHOLD not in os.environ
 
 
 def waits(shapes, bucket_bytes):

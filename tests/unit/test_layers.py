@@ -24,7 +24,7 @@ ALLOWED = {
     "ops": set(),
     "watchdog": {"rank_names"},
     "comm": {"rank_names", "watchdog"},
-    "elastic": {"comm", "ops", "rank_names", "watchdog"},
+    "elastic": {"comm", "rank_names", "watchdog"},
     "data": {"sampling", "ops", "host"},
     "learning_rate": set(),
     "job": {
