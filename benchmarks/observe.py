@@ -149,16 +149,14 @@ def _training(
     def train(number: int) -> NDArray[np.float64]:
         ends: list[tuple[float, float, float]] = []
         between = 0.0
-        seconds = _STEP_SECONDS + np.random.default_rng(number).uniform(
-            0, _CYCLES_SECONDS, num_steps
-        )
+        random = np.random.default_rng(number)  # The same in all trainings, on all ranks.
+        seconds = _STEP_SECONDS + random.uniform(0, _CYCLES_SECONDS, num_steps)
         for epoch in balancer.epochs(dataset, number + 1, number):
             for batch in epoch:
                 between += time.perf_counter() - ends[-1][0] if ends else 0.0
                 step(batch)
-                time.sleep(
-                    seconds[len(ends)]
-                )  # Before the step it would count as waiting for data.
+                # Before the step it would count as waiting for data.
+                time.sleep(seconds[len(ends)])
                 ends.append((time.perf_counter(), between, _processor_seconds(horovod)))
         first = round(_FIRST * len(ends))
         return np.asarray(np.subtract(ends[-1], ends[first]) / (len(ends) - 1 - first))
