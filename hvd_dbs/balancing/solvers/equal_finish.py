@@ -47,9 +47,7 @@ class EqualFinish:
         return Proposal(equal_finish(problem, curves)), state
 
 
-def equal_finish(
-    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float] = (0.0, np.inf)
-) -> Plan:
+def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
     """The plan with the shortest step by these curves.
 
     If no plan is faster than the one in force, it is the one in force, as long as that is within
@@ -58,7 +56,6 @@ def equal_finish(
     Args:
         problem: The sum, the bounds, the plan in force.
         curves: Seconds by rank, all of them known.
-        deadlines: The shortest step is above the first and at most the second, if that is known.
 
     Example:
         >>> from hvd_dbs.balancing.bounds import Bounds
@@ -68,75 +65,85 @@ def equal_finish(
         >>> equal_finish(problem, curves).batch_sizes
         (21, 10)
     """
-    found = plan_within(problem, curves, deadlines) if np.isfinite(deadlines[1]) else None
-    if found is None:
-        plan = _allowed(problem)
-        latest = float(np.max(curves.seconds(plan.samples)))
-        found = plan_within(problem, curves, (deadlines[0], latest)) or plan
-    return found
+    plan = _allowed(problem)
+    return plan_within(problem, curves, float(np.max(curves.seconds(plan.samples)))) or plan
 
 
-def plan_within(
-    problem: Problem, curves: TimeCurves, deadlines: tuple[float, float]
-) -> Plan | None:
-    """The plan with the shortest step, if a step can be as short as the second deadline.
+def plan_within(problem: Problem, curves: TimeCurves, deadline: float) -> Plan | None:
+    """The plan with the shortest step, if a step can be as short as the deadline.
+
+    A rank that cannot do its fewest samples any sooner sets the length of the step. The others
+    share what is left and finish together, earlier than that.
 
     Args:
         problem: The sum, the bounds, the plan in force.
         curves: Seconds by rank, all of them known.
-        deadlines: The shortest step is above the first; at most the second is wanted.
+        deadline: Seconds that a step may take at most.
 
     Returns:
-        The plan; None where the ranks cannot do the global batch by the second deadline, or, on
-        curves with holes, no plan with that sum was found.
+        The plan; None where the ranks cannot do the global batch by the deadline, or, on curves
+        with holes, no plan with that sum was found.
     """
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
     total = problem.global_batch_size // unit
-    bracket = _closed(curves, grid, total, deadlines)
+    bracket = _closed(curves, grid, total, deadline)
+    if bracket is not None and not _is_shortest(curves, grid, bracket, deadline):
+        bracket = _closed(curves, grid, total, deadline, is_strict=True)
     if bracket is None:
         return None
-    caps = _without_the_bound(curves, grid, total, bracket)
-    found = give_back(curves, grid, caps, total, bracket.deadline)
+    found = give_back(curves, grid, bracket.caps(), total, bracket.deadline)
     if found is None and total <= _TO_THE_LEAST:
-        found = reach_sum(curves, grid, total, (bracket.low, deadlines[1]))
+        found = reach_sum(curves, grid, total, (bracket.low, deadline))
     return None if found is None else Plan.of(found * unit)
 
 
 def _closed(
-    curves: TimeCurves,
-    grid: Grid,
-    total: int,
-    deadlines: tuple[float, float],
-    may_be_late: NDArray[np.bool_] | None = None,
+    curves: TimeCurves, grid: Grid, total: int, deadline: float, is_strict: bool = False
 ) -> _Bracket | None:
-    """The closed bracket of the shortest deadline; None where the second one is too short."""
-    near, far = _likely(curves, grid, total, deadlines)
-    bracket = _Bracket(curves, grid, total, (near, far), may_be_late)
-    if not bracket.is_reached and far < deadlines[1]:
-        near, far = far, deadlines[1]
-        bracket = _Bracket(curves, grid, total, (near, far), may_be_late)
+    """The closed bracket of the shortest deadline; None where the one given is too short."""
+    near, far = _likely(curves, grid, total, deadline)
+    bracket = _Bracket(curves, grid, total, (near, far), is_strict)
+    if not bracket.is_reached and far < deadline:
+        near, far = far, deadline
+        bracket = _Bracket(curves, grid, total, (near, far), is_strict)
     if not bracket.is_reached:
         return None
-    if deadlines[0] < near and bracket.is_passed:
-        bracket = _Bracket(curves, grid, total, (deadlines[0], near), may_be_late)
+    if bracket.is_passed:
+        bracket = _Bracket(curves, grid, total, (0.0, near), is_strict)
     bracket.close()
     return bracket
 
 
+def _is_shortest(curves: TimeCurves, grid: Grid, bracket: _Bracket, deadline: float) -> bool:
+    """Whether no rank that is late with its fewest samples is late for the deadline, or need be.
+
+    On saw-teeth, a rank may take longer with its fewest samples than with more.
+    """
+    few = np.flatnonzero(bracket.caps() == grid.low)
+    if not few.size:
+        return True
+    fewest = curves.take(few).seconds(grid.low[few].astype(np.float64) * grid.multiple_of)
+    latest = float(np.max(fewest))
+    if latest <= bracket.deadline:
+        return True
+    last = few[[np.argmax(fewest)]]
+    sooner = curves.take(last).units_within(latest * (1 - _ACCURACY), grid.take(last))
+    return latest <= deadline and bool(sooner[0] < grid.low[last[0]])
+
+
 def _likely(
-    curves: TimeCurves, grid: Grid, total: int, deadlines: tuple[float, float]
+    curves: TimeCurves, grid: Grid, total: int, deadline: float
 ) -> tuple[float, float]:
     """Where to look first: of many ranks, one in sixteen tells what the others will say."""
-    low, high = deadlines
     if grid.low.size < _MANY:
-        return max(low, _NEAR * high), high
+        return _NEAR * deadline, deadline
     rows = np.arange(0, grid.low.size, _SAMPLED)
     part = total * rows.size // grid.low.size
-    bracket = _Bracket(curves.take(rows), grid.take(rows), part, deadlines)
+    bracket = _Bracket(curves.take(rows), grid.take(rows), part, (0.0, deadline))
     bracket.close(_SAMPLE_ACCURACY)
-    near = max(low, bracket.deadline * (1 - _SAMPLE_ERROR))
-    return near, min(high, max(near, bracket.deadline) * (1 + _SAMPLE_ERROR))
+    near = bracket.deadline * (1 - _SAMPLE_ERROR)
+    return near, min(deadline, bracket.deadline * (1 + _SAMPLE_ERROR))
 
 
 def _allowed(problem: Problem) -> Plan:
@@ -151,41 +158,10 @@ def _allowed(problem: Problem) -> Plan:
     return problem.apportion(np.maximum(units, 1))
 
 
-def _without_the_bound(
-    curves: TimeCurves,
-    grid: Grid,
-    total: int,
-    bracket: _Bracket,
-    may_be_late: NDArray[np.bool_] | bool = False,
-) -> NDArray[np.int64]:
-    """Most units by rank; where a lower bound alone makes the step long, the others need not.
-
-    A rank that cannot do its fewest samples any sooner sets the deadline. The others share what
-    is left and finish together, earlier than that.
-    """
-    caps = bracket.caps()
-    if int(caps.sum()) <= total or bracket.low <= 0:
-        return caps
-    is_late = (curves.units_within(bracket.low, grid) < grid.low) & np.logical_not(may_be_late)
-    if not np.any(is_late):
-        return caps
-    # On saw-teeth, a rank may be in time with more than its fewest samples alone, and stays.
-    fewest = curves.seconds(grid.low.astype(np.float64) * grid.multiple_of)
-    may_be_late = may_be_late | (fewest <= bracket.deadline)
-    others = np.flatnonzero(may_be_late | ~is_late)
-    left = total - int(caps.sum()) + int(caps[others].sum())
-    if left >= int(grid.low[others].sum()):
-        part, part_grid, late = curves.take(others), grid.take(others), may_be_late[others]
-        inner = _closed(part, part_grid, left, (0.0, bracket.deadline), late)
-        if inner is not None:
-            caps[others] = _without_the_bound(part, part_grid, left, inner, late)
-    return caps
-
-
 class _Bracket:
     """The smallest deadline that all samples can meet: above `low`, at most `deadline`.
 
-    Ranks may be allowed to do their fewest samples later than that, shape `[size]`; None: no rank.
+    Ranks may do their fewest samples later than that, unless it `is_strict`.
     """
 
     def __init__(
@@ -194,14 +170,14 @@ class _Bracket:
         grid: Grid,
         total: int,
         deadlines: tuple[float, float],
-        may_be_late: NDArray[np.bool_] | None = None,
+        is_strict: bool = False,
     ) -> None:
         self.low, self.deadline = deadlines
         self._whole, self._curves = curves, curves.narrow(self.low, self.deadline, grid)
         self._grid, self._total = grid, total
         self._rows = np.arange(grid.low.size)
-        self._least = grid.low - 1 if may_be_late is None else grid.low - ~may_be_late
-        self._caps_low = self._within(self.low) if self.low > 0 else grid.low - 1
+        self._least = grid.low - 1 if is_strict else grid.low
+        self._caps_low = self._within(self.low) if self.low > 0 else self._least
         self._caps = self._within(self.deadline)
         self._result = self._caps.copy()
 

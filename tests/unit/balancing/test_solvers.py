@@ -142,8 +142,8 @@ class TestEqualFinish:
     def test_the_longest_step_allowed_is_sharp(self):
         curves = AffineCurves(np.zeros(2), np.array([1.0, 2.0]))
         problem = even(30, 2)
-        assert plan_within(problem, curves, (0.0, 20.0)).batch_sizes == (20, 10)
-        assert plan_within(problem, curves, (0.0, 19.99)) is None
+        assert plan_within(problem, curves, 20.0).batch_sizes == (20, 10)
+        assert plan_within(problem, curves, 19.99) is None
 
     @pytest.mark.parametrize("odd", [0.1, 1.0, 10.0])
     def test_many_ranks_are_solved_as_well_as_few(self, odd):
@@ -155,7 +155,7 @@ class TestEqualFinish:
         best = 32 * size / (1 / per_sample).sum()
         plan = equal_finish(problem, curves)
         assert step_seconds(curves, plan) <= best + per_sample.max()
-        assert plan_within(problem, curves, (0.0, 0.9 * best)) is None
+        assert plan_within(problem, curves, 0.9 * best) is None
 
     def test_ranks_at_their_minimum_are_not_found_one_after_the_other(self):
         """The slowest of 500 sets the deadline, the next ones come soon after it."""
@@ -188,7 +188,7 @@ class TestEqualFinish:
         minimum = [8 if rank == 5 else 1 for rank in range(size)]
         problem = even(batch_size * size, size, minimum=minimum)
         assert step_seconds(curves, equal_finish(problem, curves)) == 5.0
-        assert plan_within(problem, curves, (0.0, 4.9)) is None
+        assert plan_within(problem, curves, 4.9) is None
 
     def test_narrowed_curves_find_the_same_plan(self):
         rng = np.random.default_rng(5)
