@@ -80,12 +80,15 @@ def _with_rounds_of(steps: int) -> Any:
     return solve
 
 
-def _no_chance(self: Any, steps: float) -> Any:
+def _no_chance(self: Any) -> Any:
     return np.zeros_like(self.slower)
 
 
-def _no_shift(problem: Any, curves: Any) -> Any:
-    return np.zeros(problem.current.size), 1.0
+_shifted = PosteriorCurves.shifted
+
+
+def _as_unsure(self: Any, log_shift: Any, noisier: float = 1.0, known: Any = 0.0) -> Any:
+    return _shifted(self, log_shift, noisier)
 
 
 def _nothing_unsure(self: Any, batch_sizes: Any, ranks: Any = None) -> Any:
@@ -130,7 +133,11 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "equal machines": (
         "Ranks are never taken to be equal.",
-        [(value_of_change, "_shift_of_equals", _no_shift)],
+        [(value_of_change, "_drawn_to_equality", lambda problem, curves: curves)],
+    ),
+    "equal machines: surely": (
+        "Ranks that are taken to be equal are as uncertain as others.",
+        [(PosteriorCurves, "shifted", _as_unsure)],
     ),
     # The value of a change.
     "uncertainty": (

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves, pick
 from hvd_dbs.balancing.point_curves import PointCurves
 from hvd_dbs.balancing.priors import PRIORS
 
 _FLAT = 1e-30
+_UNHELPED = STEPS_WATCHED + PRIORS.reaction
+"""Steps of a rank that has become slow: those that show it, and those until a plan holds."""
 _LARGEST_SHAPE = 100.0
 """Of the gamma distribution; no unit. Beyond it, and below its inverse, rates are all alike or
 unrelated, as far as numbers of periods can show."""
@@ -33,8 +36,8 @@ class SlowPeriods:
     sizes: NDArray[np.float64]
     quiet: NDArray[np.float64]
 
-    def chance(self, steps: float) -> NDArray[np.float64]:
-        """Chance that a rank that is not slow becomes so within some steps, shape `[size]`.
+    def chance(self) -> NDArray[np.float64]:
+        """Chance that a rank is slow and nothing could have been done yet, shape `[size]`.
 
         Rates of ranks are taken to have a gamma distribution, whose shape is learnt from how much
         more their numbers differ than by chance (moments).
@@ -43,7 +46,7 @@ class SlowPeriods:
         excess = max(float(self.number.var()) - mean, mean / _LARGEST_SHAPE)
         shape = np.clip(mean**2 / excess, 1 / _LARGEST_SHAPE, _LARGEST_SHAPE)
         rate = (self.number + shape) / (self.quiet + shape * float(self.quiet.mean()) / mean)
-        chance = 1 - np.exp(-rate * steps)
+        chance = 1 - np.exp(-rate * _UNHELPED)
         return np.where(self.slower > PRIORS.slow, 0.0, chance)
 
     def further(self) -> NDArray[np.float64]:
@@ -103,21 +106,27 @@ class PosteriorCurves(PointCurves):
         tilt = (np.log(b / point) * self.elasticity_sd[some]) ** 2
         return np.asarray(np.sqrt(sd**2 + rough + tilt))
 
-    def shifted(self, log_shift: NDArray[np.float64], noisier: float) -> PosteriorCurves:
+    def shifted(
+        self,
+        log_shift: NDArray[np.float64],
+        noisier: float = 1.0,
+        known: NDArray[np.float64] | float = 0.0,
+    ) -> PosteriorCurves:
         """The curves of ranks that take longer, and differ more from step to step.
 
         Args:
             log_shift: Logarithms of the factors, shape `[size]`.
             noisier: Factor on deviations.
+            known: Part of the variance of points that is none any more, same shape.
         """
-        if noisier == 1.0 and not log_shift.any():
+        if noisier == 1.0 and not np.any(known) and not log_shift.any():
             return self  # With what it has computed already.
         factor = np.exp(log_shift)
         return replace(
             self,
             times=self.times * factor,
             slope=self.slope * factor,
-            sd=self.sd * noisier,
+            sd=noisier * np.sqrt(np.maximum(self.sd**2 - known, 0.0)),
             noise=self.noise * noisier,
         )
 

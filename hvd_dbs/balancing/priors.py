@@ -72,8 +72,8 @@ class Priors:
 
     # Prices.
     reaction: float = 2.0
-    """Steps until a slow rank is helped, and until what is new is seen: data are prepared
-    ahead."""
+    """Steps from a decision until its plan holds, since data are prepared ahead; as many show what
+    is new in a plan."""
     switch: float = 2.0
     """Steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0

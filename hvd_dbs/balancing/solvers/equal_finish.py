@@ -132,9 +132,7 @@ def _is_shortest(curves: TimeCurves, grid: Grid, bracket: _Bracket, deadline: fl
     return latest <= deadline and bool(sooner[0] < grid.low[last[0]])
 
 
-def _likely(
-    curves: TimeCurves, grid: Grid, total: int, deadline: float
-) -> tuple[float, float]:
+def _likely(curves: TimeCurves, grid: Grid, total: int, deadline: float) -> tuple[float, float]:
     """Where to look first: of many ranks, one in sixteen tells what the others will say."""
     if grid.low.size < _MANY:
         return _NEAR * deadline, deadline

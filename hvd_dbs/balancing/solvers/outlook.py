@@ -28,10 +28,10 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float,
     """
     mean_now, mean = (np.log(curves.seconds(one.samples)) for one in (current, plan))
     sd_now = curves.deviations(current.samples)
-    chance, further = curves.periods.chance(PRIORS.reaction), curves.periods.further()
+    chance, further = curves.periods.chance(), curves.periods.further()
     at_risk = np.where(chance > 0, further, 0.0)
-    ranks, weight = _latest(np.maximum(mean_now, mean) + 3 * sd_now + at_risk)
-    risk = chance[ranks], further[ranks], weight
+    ranks, stands_for = _latest(np.maximum(mean_now, mean) + 3 * sd_now + at_risk)
+    risk = chance[ranks], further[ranks], stands_for
     mean_now, mean, sd_now = mean_now[ranks], mean[ranks], sd_now[ranks]
     sd = curves.deviations(plan.samples, ranks)
     now = expected_longest(mean_now, sd_now, *risk)
@@ -53,19 +53,18 @@ def longest(
     further: NDArray[np.float64],
 ) -> float:
     """`expected_longest` of thousands of ranks, of which a part is looked at; shapes `[size]`."""
-    ranks, weight = _latest(mean + 3 * sd + np.where(chance > 0, further, 0.0))
-    return expected_longest(mean[ranks], sd[ranks], chance[ranks], further[ranks], weight)
+    ranks, stands_for = _latest(mean + 3 * sd + np.where(chance > 0, further, 0.0))
+    return expected_longest(mean[ranks], sd[ranks], chance[ranks], further[ranks], stands_for)
 
 
-def _latest(log_seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The ranks to look at, and for how many each of them stands."""
+def _latest(log_seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], float]:
+    """The ranks to look at, and for how many each of them stands after the first `_MOST_RANKS`."""
     size = log_seconds.size
     if size <= _MOST_RANKS + _REST:
-        return np.arange(size), np.ones(size)
+        return np.arange(size), 1.0
     order = np.argpartition(-log_seconds, _MOST_RANKS)
     rest = order[_MOST_RANKS :: -(-(size - _MOST_RANKS) // _REST)]
-    stands_for = np.full(rest.size, (size - _MOST_RANKS) / rest.size)
-    return np.concatenate([order[:_MOST_RANKS], rest]), np.append(np.ones(_MOST_RANKS), stands_for)
+    return np.concatenate([order[:_MOST_RANKS], rest]), (size - _MOST_RANKS) / rest.size
 
 
 def expected_longest(
@@ -73,16 +72,22 @@ def expected_longest(
     sd: NDArray[np.float64],
     chance: NDArray[np.float64],
     further: NDArray[np.float64],
-    weight: NDArray[np.float64],
+    stands_for: float = 1.0,
 ) -> float:
     """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance.
 
-    Each stands for `weight` ranks. It is the integral of one minus the product of the distribution
-    functions.
+    It is the integral of one minus the product of the distribution functions.
+
+    Args:
+        mean: Shape `[ranks]`, likewise those that follow.
+        sd: Deviations.
+        chance: Of being slow.
+        further: By how much larger the mean is then.
+        stands_for: Ranks that each one after the first 128 stands for.
 
     Example:
         >>> none, one = np.zeros(2), np.ones(2)
-        >>> round(expected_longest(none, one, none, none, one), 2)  # 1 / sqrt(pi)
+        >>> round(expected_longest(none, one, none, none), 2)  # 1 / sqrt(pi)
         0.57
     """
     sd, slow_sd = np.maximum(sd, _LEAST_SD), np.hypot(sd, PRIORS.slow_sd * further)
@@ -97,8 +102,9 @@ def expected_longest(
     if at_risk.any():
         slow = _beyond((q[:, np.newaxis] - mean - further) / np.maximum(slow_sd, _LEAST_SD))
         over = over + chance * (slow - over)
-    logs = np.log1p(-np.minimum(over, 1 - 1e-9))
-    beyond = 1 - np.exp(np.sum(weight * logs, axis=1))
+    within = 1 - over
+    rest = np.prod(within[:, _MOST_RANKS:], axis=1) ** stands_for
+    beyond = 1 - np.prod(within[:, :_MOST_RANKS], axis=1) * rest
     return float(q[0] + np.sum(np.diff(q) * (beyond[1:] + beyond[:-1]) / 2))
 
 

@@ -51,8 +51,7 @@ class ValueOfChange:
         current = problem.current
         if not isinstance(curves, PosteriorCurves):
             return Proposal(_sure_plan(problem, curves), "no change is worth it"), state
-        shift, noisier = _shift_of_equals(problem, curves)
-        curves = curves.shifted(shift, noisier)
+        curves = _drawn_to_equality(problem, curves)
         seconds = curves.seconds(current.samples)
         life = float(curves.life[np.argmax(seconds)])
         price = _price(problem, float(np.max(seconds)))
@@ -83,7 +82,7 @@ def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str
     """Plans to choose from."""
     slower = _precaution(problem.current, curves)
     kind = "a precaution" if np.any(slower) else "a move"
-    yield kind, equal_finish(problem, curves.shifted(slower, 1.0))
+    yield kind, equal_finish(problem, curves.shifted(slower))
     if _is_nearly_even(problem) and np.ptp(problem.current.samples) > problem.bounds.multiple_of:
         yield "equal shares", problem.apportion(np.ones(problem.current.size))
     if problem.current.size <= _MOST_RANKS_TO_TRY:
@@ -108,7 +107,7 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     none = np.zeros(current.size)
     if not periods.number.any():
         return none
-    chance, further = periods.chance(PRIORS.reaction), periods.further()
+    chance, further = periods.chance(), periods.further()
     risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
     samples = current.samples
     rates, sd = samples / curves.seconds(samples), curves.deviations(samples)
@@ -117,13 +116,11 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
         together = -np.log(np.sum(rates * np.exp(-slower)))
         return longest(together - slower, sd, chance, further)
 
-    return min((none, further * risky, further), key=promise)
+    return min((none, further * risky, 0.5 * further), key=promise)
 
 
-def _shift_of_equals(
-    problem: Problem, curves: PosteriorCurves
-) -> tuple[NDArray[np.float64], float]:
-    """Log seconds by which ranks are taken to be nearer to each other than they were seen.
+def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCurves:
+    """The curves of ranks that are nearer to each other, and surer to be, than they were seen.
 
     While the plan is nearly even, each rank with as many samples as all others either takes as
     long as they do, up to what is not known of it, or is off by more: a mixture, whose weight and
@@ -131,7 +128,7 @@ def _shift_of_equals(
     """
     size, samples = problem.current.size, problem.current.samples
     if not _is_nearly_even(problem):
-        return np.zeros(size), 1.0
+        return curves
     even = np.full(size, problem.global_batch_size / size)
     off = np.log(curves.seconds(even))
     off = off - np.median(off)
@@ -139,11 +136,8 @@ def _shift_of_equals(
     known = np.minimum(variance, curves.deviations(samples) ** 2)
     equal, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
     rounds = PRIORS.noise_rounds + float(np.sum(curves.rounds - PRIORS.noise_rounds))
-    noisier, part, spread = (
-        1.0,
-        (equal + 0.5 * size) / (equal + size),
-        max(least, float(np.mean(off**2))),
-    )
+    noisier, part = 1.0, (equal + 0.5 * size) / (equal + size)
+    spread = max(least, float(np.mean(off**2)))
     for _ in range(_MIXTURE_ROUNDS):
         narrow, wide = noisier * variance, spread + noisier * variance
         # Noise whose variance is learnt has the tails of Student's distribution.
@@ -155,6 +149,12 @@ def _shift_of_equals(
         noisier = (rounds + shown) / (rounds + float(np.sum(1 - unequal)))
         squares = float(np.sum(unequal * np.maximum(off**2 - narrow, 0.0)))
         spread = max(least, squares / max(float(np.sum(unequal)), 1e-9))
-    seen = unequal * off * spread / (spread + noisier * variance)
+    # The mixture's mean and variance, in parts of what was seen and of its variance.
+    inside = spread / (spread + noisier * variance)
+    left = unequal * inside * (1 + (1 - unequal) * inside * off**2 / (noisier * variance))
+    # What is chance is known as far as the noise is.
+    surely = 1 - PRIORS.noise_rounds / curves.rounds
     # What is not known of other batch sizes is not moved by it.
-    return np.asarray((seen - off) * known / variance), float(np.sqrt(noisier))
+    shift = (unequal * inside - 1) * off * known / variance
+    less = np.maximum(1 - left, 0.0) * surely * known
+    return curves.shifted(shift, float(np.sqrt(noisier)), less)

@@ -128,6 +128,16 @@ def test_equal_ranks_with_a_plan_of_other_shares_get_equal_ones():
     assert set(controller.plan.batch_sizes) == {32}
 
 
+@pytest.mark.parametrize("num_rounds", [20, 60])
+def test_equal_ranks_with_a_plan_that_is_off_by_a_sample_get_equal_shares(num_rounds):
+    """What is not known of each rank does not make up for it: none is expected to be the latest."""
+    controller, rng = controller_of(64), np.random.default_rng(0)
+    trained(controller, np.ones(64), num_rounds, rng, noise=0.06)
+    controller.adopt(Plan((63,) * 2 + (64,) * 60 + (65,) * 2))
+    trained(controller, np.ones(64), 30, rng, noise=0.06)
+    assert set(controller.plan.batch_sizes) == {64}
+
+
 def test_a_change_that_is_taken_back_makes_no_decision_more_frequent():
     """Half of the step was promised; the next round shows that nothing had changed."""
     solver = DecisionInterval(EqualFinish())
