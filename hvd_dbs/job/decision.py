@@ -22,7 +22,7 @@ from hvd_dbs.job.communication import Communication
 from hvd_dbs.job.step_metrics import StepMetrics
 
 _LEAST_COST = 1e-5
-_HEARD_SIZE = 8
+_HEARD_SIZE = 9
 _OWN_SIZE = _HEARD_SIZE + 2
 _HEAD_SIZE = 3 + 3
 """Numbers of an answer before the batch sizes: three, and the metrics."""
@@ -57,11 +57,12 @@ class Report:
 
     @property
     def row(self) -> NDArray[np.float64]:
-        """What all strategies have in common, shape `[32]`."""
+        """What all strategies have in common, shape `[33]`."""
         seen = self.measurement
         columns = (seen.batch_sizes, seen.busy_seconds, seen.cpu_load, seen.first_bucket_seconds)
         causes = self.input_seconds, self.hindrance.throttled_share, self.hindrance.page_faults
-        shown = *(column[0] for column in columns), self.step_seconds, *causes
+        least_seconds = float(seen.least_seconds[0])
+        shown = *(column[0] for column in columns), self.step_seconds, *causes, least_seconds
         own = *shown, self.cost_seconds, self.steps_ahead
         return np.array([*own, *self.links, *self.communication])
 
@@ -82,6 +83,7 @@ class Received:
         throttled_share: Part of the time in which each rank's container had used up its quota of
             processor time, shape `[size]`.
         page_faults: Of each rank's process in a step, shape `[size]`.
+        least_seconds: Busy seconds of each rank's shortest step, shape `[size]`.
     """
 
     batch_sizes: NDArray[np.float64]
@@ -94,6 +96,7 @@ class Received:
     input_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     throttled_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     page_faults: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    least_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def overlap_seconds(self) -> float:
@@ -112,15 +115,15 @@ class Received:
 
     @classmethod
     def of(cls, rows: NDArray[np.float64], communication: Communication) -> Received:
-        """From the rows of all ranks, shape `[size, 32]`."""
-        batch_sizes, busy_seconds, cpu_load, first_seconds, step_seconds, *causes = rows[
+        """From the rows of all ranks, shape `[size, 33]`."""
+        batch_sizes, busy_seconds, cpu_load, first_seconds, step_seconds, *others = rows[
             :, :_HEARD_SIZE
         ].T
         # A rank that has changed reports other steps than the rest; its values belong together.
         busiest = np.argmax(np.where(np.isfinite(busy_seconds), busy_seconds, -np.inf))
         step, links = float(step_seconds[busiest]), rows[:, _OWN_SIZE : _OWN_SIZE + LINKS_SIZE]
         known = (batch_sizes, busy_seconds, cpu_load, step, links, first_seconds, communication)
-        return cls(*known, *causes)
+        return cls(*known, *others)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.costs import STEPS_AHEAD
 from hvd_dbs.simulator.curve_fit import FittedCurve, fit_curve
 from hvd_dbs.simulator.disturbance import Disturbance
+from hvd_dbs.simulator.job_rounds import JobRounds
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
 from hvd_dbs.simulator.periods import Periods
 from hvd_dbs.simulator.rank_groups import MeasuredRanks
@@ -26,10 +28,10 @@ _LEAST_PACE = 0.02
 """Nor is a pace that differs by less another one."""
 
 _LEAST_PAIRS = 4
-"""Rounds of the same rank, one after the other, that noise is known from."""
+"""Rounds that noise is known from, or pairs of rounds one after the other."""
 
-_LEAST_JITTER = 0.002
-"""Less is none."""
+_LEAST_JITTER, _MOST_JITTER = 0.002, 0.3
+"""Less is none, and more is no noise."""
 
 _EXPLAINED = 0.005
 """Noise may explain more than there is by this part of a step."""
@@ -39,46 +41,6 @@ _DRAWS = 400
 
 _REACH = 8
 """Curves go on to so many times the largest batch size that a rank had."""
-
-
-@dataclass(frozen=True)
-class JobRounds:
-    """The rounds of a job, first to last. NaN: unknown.
-
-    Attributes:
-        name: What tables call the job.
-        strategy: What it ran.
-        global_batch_size: Samples of all ranks in a step.
-        lengths: Steps of each round, shape `[rounds]`.
-        steps_per_epoch: Steps of an epoch.
-        batch_sizes: Local batch sizes that were measured, shape `[rounds, size]`.
-        busy_seconds: A rank's own work in a step, likewise.
-        cpu_load: Use of a rank's processors by others, likewise.
-        step_seconds: A whole step, shape `[rounds]`.
-        first_bucket_seconds: A rank's work until its first bucket was ready, `[rounds, size]`.
-        overlap_seconds: Communication of all buckets but the last, shape `[rounds]`.
-        last_bucket_seconds: That of the last one, likewise.
-        steps_ahead: By how many steps data were prepared, likewise; 0: unknown.
-    """
-
-    name: str
-    strategy: str
-    global_batch_size: int
-    lengths: NDArray[np.int64]
-    steps_per_epoch: int
-    batch_sizes: NDArray[np.float64]
-    busy_seconds: NDArray[np.float64]
-    cpu_load: NDArray[np.float64]
-    step_seconds: NDArray[np.float64]
-    first_bucket_seconds: NDArray[np.float64]
-    overlap_seconds: NDArray[np.float64]
-    last_bucket_seconds: NDArray[np.float64]
-    steps_ahead: NDArray[np.float64]
-
-    @property
-    def ends(self) -> NDArray[np.int64]:
-        """Steps of the job that were over at the end of each round, shape `[rounds]`."""
-        return np.cumsum(self.lengths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +146,7 @@ def replay_of(rounds: JobRounds, **given: Any) -> Replay:
         [curve.at(rounds.batch_sizes[:, rank]) for rank, curve in enumerate(curves)], axis=1
     )
     paces = np.where(usable, seconds / np.where(usable, expected, 1.0), 1.0)
-    jitter, first, communication = _communication(rounds, usable, _jitter(paces, usable, steps))
+    jitter, first, communication = _communication(rounds, usable, _jitter(rounds, paces, usable))
     blurred = np.maximum(_SURE * jitter / np.sqrt(steps), _LEAST_PACE)[:, np.newaxis]
     factors = np.where(np.abs(np.log(paces)) < blurred, 1.0, paces)
     had = np.where(usable, rounds.batch_sizes, np.nan)
@@ -236,16 +198,25 @@ def _host_load(rounds: JobRounds) -> HostLoad | None:
     return HostLoad(idle_load=0, load_noise=0) if np.isfinite(rounds.cpu_load).any() else None
 
 
-def _jitter(
-    paces: NDArray[np.float64], usable: NDArray[np.bool_], steps: NDArray[np.float64]
-) -> float:
-    """Deviation of a single step: of rounds one after the other, which differ by their noise."""
+def _jitter(rounds: JobRounds, paces: NDArray[np.float64], usable: NDArray[np.bool_]) -> float:
+    """Deviation of a single step, by how far the shortest step of a round is below the mean.
+
+    Without shortest steps, by how rounds one after the other differ: among long ones, that is more
+    the pace that wanders than the noise.
+    """
+    steps = rounds.lengths.astype(np.float64)
+    seen = usable & (rounds.least_seconds > 0) & (steps >= 2)[:, np.newaxis]
+    if seen.sum() >= _LEAST_PAIRS:
+        # The mean of the least of n normal numbers (Blom, 1958).
+        below = [-NormalDist().inv_cdf((1 - 0.375) / (n + 0.25)) for n in np.maximum(steps, 2)]
+        apart = (np.log(rounds.busy_seconds / rounds.least_seconds) / np.array([below]).T)[seen]
+        return float(np.clip(np.median(apart), 0.0, _MOST_JITTER))
     both = usable[1:] & usable[:-1]
     scale = np.sqrt(1 / steps[1:] + 1 / steps[:-1])[:, np.newaxis]
     apart = (np.abs(np.diff(np.log(paces), axis=0)) / scale)[both]
     if apart.size < _LEAST_PAIRS:
         return Noise.jitter
-    return float(min(np.median(apart) / 0.6745, 0.3))  # Of a normal distribution.
+    return float(min(np.median(apart) / 0.6745, _MOST_JITTER))  # Of a normal distribution.
 
 
 def _communication(

@@ -301,7 +301,7 @@ def test_the_busiest_rank_says_what_a_whole_step_takes():
 def test_what_hinders_a_rank_is_known_to_rank_0():
     rows = [
         Report(
-            Measurement.of([4], [1.0]),
+            Measurement.of([4], [1.0], least_seconds=[0.5]),
             input_seconds=0.1 * rank,
             hindrance=Hindrance(throttled_share=0.2 * rank, page_faults=7.0 * rank),
         ).row
@@ -311,3 +311,4 @@ def test_what_hinders_a_rank_is_known_to_rank_0():
     assert received.input_seconds.tolist() == [0.0, 0.1]
     assert received.throttled_share.tolist() == [0.0, 0.2]
     assert received.page_faults.tolist() == [0.0, 7.0]
+    assert received.least_seconds.tolist() == [0.5, 0.5]

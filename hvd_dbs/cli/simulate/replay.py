@@ -15,7 +15,8 @@ from hvd_dbs.job.journal import JournalPart, read_journal
 from hvd_dbs.job.journal_entries import RoundEntry
 from hvd_dbs.simulator.conditions import Conditions
 from hvd_dbs.simulator.figures import figures_of
-from hvd_dbs.simulator.replay import JobRounds, Replay, replay_of
+from hvd_dbs.simulator.job_rounds import JobRounds
+from hvd_dbs.simulator.replay import Replay, replay_of
 from hvd_dbs.simulator.result_file import run_data
 from hvd_dbs.simulator.scenario import Scenario
 from hvd_dbs.simulator.simulation import Run, preset_names, simulate
@@ -78,6 +79,7 @@ def job_rounds(part: JournalPart, name: str) -> JobRounds:
         steps_per_epoch=max(1, *(entry.step for entry in entries)),
         batch_sizes=rows("batch_sizes"),
         busy_seconds=rows("busy_seconds"),
+        least_seconds=rows("least_seconds"),
         cpu_load=rows("cpu_load"),
         step_seconds=column("step_seconds"),
         first_bucket_seconds=rows("first_bucket_seconds"),

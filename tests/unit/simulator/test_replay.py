@@ -14,8 +14,9 @@ from hvd_dbs.simulator.cluster import Cluster
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.costs import STEPS_AHEAD
 from hvd_dbs.simulator.curve_fit import fit_curve
+from hvd_dbs.simulator.job_rounds import JobRounds
 from hvd_dbs.simulator.rank_groups import AffineRanks
-from hvd_dbs.simulator.replay import JobRounds, replay_of
+from hvd_dbs.simulator.replay import replay_of
 from hvd_dbs.simulator.scenario import Noise
 from hvd_dbs.simulator.simulation import preset
 from hvd_dbs.simulator.slowdowns import Neighbour
@@ -82,6 +83,7 @@ def rounds_of(scenario, name, known=()):
         steps_per_epoch=EPOCH,
         batch_sizes=rows("batch_sizes"),
         busy_seconds=rows("busy_seconds"),
+        least_seconds=rows("least_seconds"),
         cpu_load=rows("cpu_load"),
         step_seconds=np.array(steps),
         first_bucket_seconds=rows("first_bucket_seconds") if known else unknown,
@@ -108,9 +110,19 @@ def test_another_strategy_is_foreseen_within_5_percent(case, journalled, wanted)
     assert second_half(foreseen, wanted) == pytest.approx(second_half(scenario, wanted), rel=0.05)
 
 
-def test_rounds_that_differ_are_not_taken_for_noise_of_their_steps():
+@pytest.mark.parametrize("jitter", [0.0, 0.02, 0.1])
+def test_noise_is_that_of_steps_however_rounds_differ(jitter):
+    rounds = rounds_of(cluster(noise=Noise(jitter=jitter)), "even")
+    wander = np.exp(0.03 * np.random.default_rng(1).standard_normal(rounds.busy_seconds.shape))
+    seconds = {name: getattr(rounds, name) * wander for name in ("busy_seconds", "least_seconds")}
+    found = replay_of(replace(rounds, **seconds)).scenario.noise.jitter
+    assert found == pytest.approx(jitter, rel=0.15, abs=0.002)
+
+
+def test_rounds_of_an_older_journal_that_differ_are_not_taken_for_noise_of_their_steps():
     """The machine drifts from round to round; the steps of a round are all the same."""
     rounds = rounds_of(cluster(noise=Noise(jitter=0.0)), "even")
+    rounds = replace(rounds, least_seconds=np.full_like(rounds.busy_seconds, np.nan))
     drift = 1 + 0.1 * np.random.default_rng(1).standard_normal(rounds.busy_seconds.shape)
     busy = 0.1 * drift
     rounds = replace(rounds, busy_seconds=busy, step_seconds=busy.max(axis=1) + 0.001)
