@@ -99,9 +99,9 @@ def _is_nearly_even(problem: Problem) -> bool:
 def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     """Log seconds by which ranks are taken to be slower, in case they become slow; shape `[size]`.
 
-    No rank is, or those that become slow more often than others, or all: whichever promises the
-    shortest step, were each rank to keep its samples a second. With a shift s of some ranks the
-    others finish at T, those T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
+    No rank is, or those that become slow more often than others: whichever promises the shorter
+    step, were each rank to keep its samples a second. With a shift s of some ranks the others
+    finish at T, those at T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
     """
     periods = curves.periods
     none = np.zeros(current.size)
@@ -116,7 +116,7 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
         together = -np.log(np.sum(rates * np.exp(-slower)))
         return longest(together - slower, sd, chance, further)
 
-    return min((none, further * risky, 0.5 * further), key=promise)
+    return min((none, further * risky), key=promise)
 
 
 def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCurves:
