@@ -87,7 +87,7 @@ def _no_chance(self: Any) -> Any:
 _shifted = PosteriorCurves.shifted
 
 
-def _as_unsure(self: Any, log_shift: Any, noisier: float = 1.0, known: Any = 0.0) -> Any:
+def _as_unsure(self: Any, log_shift: Any, noisier: float = 1.0, removed: Any = 0.0) -> Any:
     return _shifted(self, log_shift, noisier)
 
 

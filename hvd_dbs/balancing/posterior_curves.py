@@ -110,23 +110,23 @@ class PosteriorCurves(PointCurves):
         self,
         log_shift: NDArray[np.float64],
         noisier: float = 1.0,
-        known: NDArray[np.float64] | float = 0.0,
+        removed: NDArray[np.float64] | float = 0.0,
     ) -> PosteriorCurves:
-        """The curves of ranks that take longer, and differ more from step to step.
+        """The curves of ranks that take longer, differ more from step to step, or are better known.
 
         Args:
             log_shift: Logarithms of the factors, shape `[size]`.
             noisier: Factor on deviations.
-            known: Part of the variance of points that is none any more, same shape.
+            removed: Variance that points no longer have, before that factor, same shape.
         """
-        if noisier == 1.0 and not np.any(known) and not log_shift.any():
+        if noisier == 1.0 and not np.any(removed) and not log_shift.any():
             return self  # With what it has computed already.
         factor = np.exp(log_shift)
         return replace(
             self,
             times=self.times * factor,
             slope=self.slope * factor,
-            sd=noisier * np.sqrt(np.maximum(self.sd**2 - known, 0.0)),
+            sd=noisier * np.sqrt(np.maximum(self.sd**2 - removed, 0.0)),
             noise=self.noise * noisier,
         )
 

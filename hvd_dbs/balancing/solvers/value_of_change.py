@@ -156,5 +156,5 @@ def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCu
     surely = 1 - PRIORS.noise_rounds / curves.rounds
     # What is not known of other batch sizes is not moved by it.
     shift = (unequal * inside - 1) * off * known / variance
-    less = np.maximum(1 - left, 0.0) * surely * known
-    return curves.shifted(shift, float(np.sqrt(noisier)), less)
+    removed = np.maximum(1 - left, 0.0) * surely * known
+    return curves.shifted(shift, float(np.sqrt(noisier)), removed)
