@@ -49,6 +49,7 @@ PARTS = (
     Part("clock"),
     Part("sharing"),
     Part("verify"),
+    Part("curves"),
     Part("allreduce", gpus_of_their_own=True),
     Part("verify", gpus_of_their_own=True),
 )

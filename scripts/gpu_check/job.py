@@ -21,6 +21,7 @@ from hvd_dbs.comm.agreement import allgather_text
 from hvd_dbs.comm.collective import connect
 from scripts.gpu_check.bandwidth import measure_bandwidth
 from scripts.gpu_check.costs import measure_allreduce, measure_clock
+from scripts.gpu_check.curves import measure_curves
 from scripts.gpu_check.operation_checks import check_operations
 from scripts.gpu_check.sharing import train_on_shared_device
 
@@ -42,6 +43,7 @@ PARTS: dict[str, Callable[..., Figures]] = {
     "clock": measure_clock,
     "sharing": train_on_shared_device,
     "verify": _verify,
+    "curves": measure_curves,
 }
 """Each gets the device, "GPU" or "CPU", and whether to be small: to be tried, not measured."""
 
