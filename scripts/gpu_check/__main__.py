@@ -30,10 +30,12 @@ class Part:
 
     Attributes:
         name: As in `scripts.gpu_check.job.PARTS`.
-        gpus_of_their_own: Whether each of its two ranks needs one, and NCCL; else they share one.
+        num_ranks: Of its job; they share the first GPU.
+        gpus_of_their_own: Whether each rank needs one instead, and NCCL.
     """
 
     name: str
+    num_ranks: int = 2
     gpus_of_their_own: bool = False
 
     @property
@@ -43,13 +45,13 @@ class Part:
 
 
 PARTS = (
-    Part("operations"),
-    Part("bandwidth"),
+    Part("operations", num_ranks=1),
+    Part("bandwidth", num_ranks=1),
+    Part("clock", num_ranks=1),
+    Part("curves", num_ranks=1),
     Part("allreduce"),
-    Part("clock"),
     Part("sharing"),
     Part("verify"),
-    Part("curves"),
     Part("allreduce", gpus_of_their_own=True),
     Part("verify", gpus_of_their_own=True),
 )
@@ -93,7 +95,7 @@ def run(parts: Sequence[Part], machine: Machine, *, dry_run: bool) -> dict[str, 
     found: dict[str, dict[str, Any]] = {}
     if dry_run:
         names = list(dict.fromkeys(part.name for part in parts))
-        found = _job(names, {"CUDA_VISIBLE_DEVICES": ""}, dry_run=True)
+        found = _job(names, 2, {"CUDA_VISIBLE_DEVICES": ""}, dry_run=True)
     else:
         for part in parts:
             reason = why_not(part, machine)
@@ -101,7 +103,8 @@ def run(parts: Sequence[Part], machine: Machine, *, dry_run: bool) -> dict[str, 
                 found[part.title] = {"status": "skipped", "reason": reason}
             else:
                 environment = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
-                found[part.title] = _job([part.name], environment, dry_run=False)[part.name]
+                job = _job([part.name], part.num_ranks, environment, dry_run=False)
+                found[part.title] = job[part.name]
     for name, part_found in found.items():
         print(
             f"{part_found['status']:8}{name}  {part_found.get('reason', '')}".rstrip(), flush=True
@@ -115,6 +118,8 @@ def why_not(part: Part, machine: Machine) -> str:
         if len(machine.gpus) < 2:
             return "there is one GPU"
         return "" if machine.has_nccl else "Horovod is built without NCCL"
+    if part.num_ranks == 1:
+        return ""
     shares = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE", "0") != "0"
     if machine.has_nccl and not shares:
         return "ranks of NCCL share no GPU; HVD_DBS_NCCL=0 scripts/setup.sh --gpu sets up without"
@@ -126,12 +131,12 @@ def _first() -> str:
 
 
 def _job(
-    names: Sequence[str], environment: Mapping[str, str], *, dry_run: bool
+    names: Sequence[str], num_ranks: int, environment: Mapping[str, str], *, dry_run: bool
 ) -> dict[str, dict[str, Any]]:
-    """Runs parts on two ranks; of those that it did not get to the end of, why."""
+    """Runs parts in a job; of those that it did not get to the end of, why."""
     with tempfile.TemporaryDirectory(prefix="gpu_check") as folder:
         results = Path(folder, "results.jsonl")
-        words = ["mpirun", "-np", "2", "--bind-to", "none", sys.executable, "-m"]
+        words = ["mpirun", "-np", str(num_ranks), "--bind-to", "none", sys.executable, "-m"]
         words += ["scripts.gpu_check.job", str(results), *names, *["--small"] * dry_run]
         start = time.monotonic()
         exit_code = _run(words, {**os.environ, **environment})

@@ -1,4 +1,4 @@
-"""The parts, on two ranks: `mpirun -np 2 python -m scripts.gpu_check.job RESULTS PART ...`.
+"""The parts, on one or two ranks: `mpirun -np 2 python -m scripts.gpu_check.job RESULTS PART ...`.
 
 Each part returns its figures on rank 0, which adds them to RESULTS, a line for each part. What
 fails on a rank fails the part on all of them.

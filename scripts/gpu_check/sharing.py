@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from hvd_dbs.job.journal import read_journal
 
 _LOADED_RANK = 1
-_INPUTS = 64
-"""Numbers of a sample: few, since its layers and not its data are to take time."""
+_SIZE, _CHANNELS, _SCALE = 8, 16, 8
+"""Of an image: few numbers, scaled up, since layers and not data are to take time."""
 
 
 def train_on_shared_device(device: str, *, small: bool) -> dict[str, Any]:
@@ -28,42 +31,72 @@ def train_on_shared_device(device: str, *, small: bool) -> dict[str, Any]:
         small: Whether to try it only.
 
     Returns:
-        Of both, samples a second and the local batch sizes of the last plan.
+        Of both, samples a second, and what the last round has seen and decided.
     """
-    width, batch, steps = (16, 32, 6) if small else (4096, 1024, 120)
+    filters, batch, steps = (4, 32, 6) if small else (128, 256, 120)
     random = np.random.default_rng(0)
-    inputs = random.standard_normal((batch * steps, _INPUTS), np.float32)
+    inputs = random.standard_normal((batch * steps, _SIZE, _SIZE, _CHANNELS), np.float32)
     labels = random.integers(0, 10, batch * steps)
     figures: dict[str, Any] = {}
-    with _load(device, width) if hvd.rank() == _LOADED_RANK else contextlib.nullcontext():
+    has_load = hvd.rank() == _LOADED_RANK
+    with _load(device, 32 * filters) if has_load else contextlib.nullcontext():
         for strategy in ("even", "adaptive"):
-            seconds, plan = _train(strategy, (inputs, labels), width, batch)
+            seconds, figures[strategy] = _train(strategy, (inputs, labels), filters, batch)
             # The second half: `adaptive` has its plan by then, and all is traced.
-            figures[f"{strategy}, samples/s"] = round(batch / float(np.median(seconds)), 1)
-            figures[f"{strategy}, local batch sizes"] = list(plan)
+            figures[strategy]["samples/s"] = round(batch / float(np.median(seconds)), 1)
     return figures
 
 
 def _train(
-    strategy: str, data: tuple[np.ndarray, np.ndarray], width: int, batch: int
-) -> tuple[list[float], tuple[int, ...]]:
+    strategy: str, data: tuple[np.ndarray, np.ndarray], filters: int, batch: int
+) -> tuple[list[float], dict[str, Any]]:
     keras.utils.set_random_seed(1)
-    balancer = hvd.Balancer(batch, strategy)
-    layers = [keras.layers.Dense(width, activation="relu") for _ in range(4)]
-    model = keras.Sequential([keras.Input([_INPUTS]), *layers, keras.layers.Dense(10)])
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), balancer=balancer)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, jit_compile=False)
-    times = _Times()
-    callbacks = [
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-        hvd.callbacks.DynamicBatchSizeCallback(balancer),
-        times,
-    ]
-    dataset = balancer.dataset(data, shuffle_seed=1)
-    model.fit(dataset, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
-    seconds = np.diff(times.ends).tolist()
-    return seconds[len(seconds) // 2 :], balancer.plan.batch_sizes
+    with tempfile.TemporaryDirectory(prefix="gpu_check") as folder:
+        journal = Path(folder, "run.jsonl")
+        balancer = hvd.Balancer(batch, strategy, journal=str(journal))
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), balancer=balancer)
+        model = _model(filters)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer, loss, jit_compile=False)
+        times = _Times()
+        callbacks = [
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            hvd.callbacks.DynamicBatchSizeCallback(balancer),
+            times,
+        ]
+        dataset = balancer.dataset(data, shuffle_seed=1)
+        model.fit(dataset, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
+        seconds = np.diff(times.ends).tolist()
+        return seconds[len(seconds) // 2 :], _last_round(journal) if hvd.rank() == 0 else {}
+
+
+def _model(filters: int) -> keras.Model:
+    """Much to compute for a sample, few gradients to send."""
+    layers = [keras.Input([_SIZE, _SIZE, _CHANNELS]), keras.layers.UpSampling2D(_SCALE)]
+    layers += [keras.layers.Conv2D(filters, 3, activation="relu") for _ in range(3)]
+    return keras.Sequential(
+        [*layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+    )
+
+
+def _last_round(journal: Path) -> dict[str, Any]:
+    """What was measured in it, in milliseconds, and the plan that came of it."""
+    entry = read_journal(journal)[0][-1].rounds[-1]
+    seconds = {
+        "busy": entry.busy_seconds,
+        "first bucket ready": entry.first_bucket_seconds,
+        "T_o": entry.overlap_seconds,
+        "T_u": entry.last_bucket_seconds,
+        "step": entry.step_seconds,
+    }
+    milliseconds = {
+        f"{name}, ms": np.round(1e3 * np.array(row), 3).tolist() for name, row in seconds.items()
+    }
+    return {
+        "local batch sizes": list(entry.batch_sizes),
+        **milliseconds,
+        "plan": list(entry.plan),
+    }
 
 
 class _Times(keras.callbacks.Callback):
