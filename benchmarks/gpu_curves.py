@@ -3,6 +3,10 @@
     python -m benchmarks.gpu_curves --curves FILE.csv    # device,batch_size,milliseconds
     python -m benchmarks.gpu_curves                      # curves of its own
 
+`curves/h200_encoder.csv` has the steps of twelve encoder layers of BERT-base (128 vectors a sample,
+bfloat16) on an NVIDIA H200, by `scripts/gpu_check.sh --tensorflow --parts curves`. With
+`--slower 1 1.5 2 3` each device of a file is there four times, the others so much slower.
+
 Each case is a set of devices and a global batch size. A job starts with the even split, each step
 is noisy, a decision falls every few steps. Reported is the step time by the true curves after the
 last decision, over the best possible one, which the exact solver knows.
@@ -81,6 +85,15 @@ def read_curves(path: Path) -> dict[str, dict[int, float]]:
             seconds = float(row["milliseconds"]) / 1000
             curves.setdefault(row["device"], {})[int(row["batch_size"])] = seconds
     return curves
+
+
+def slower(curves: dict[str, dict[int, float]], times: Iterable[float]) -> dict[str, dict[int, float]]:
+    """Each device once for each of these numbers, by which its steps are longer."""
+    return {
+        f"{device} x {factor}": {size: factor * seconds for size, seconds in points.items()}
+        for device, points in curves.items()
+        for factor in times
+    }
 
 
 def device_cases(curves: dict[str, dict[int, float]], batches: Iterable[int]) -> list[Case]:
@@ -176,6 +189,7 @@ def main() -> None:
         default=os.environ.get(CURVES_VARIABLE),
         help=f"CSV file with device,batch_size,milliseconds; default: ${CURVES_VARIABLE}",
     )
+    parser.add_argument("--slower", type=float, nargs="+", default=[1.0], help="see above")
     parser.add_argument("--strategies", default="adaptive,dbs,lb_bsp_gpu,omnilearn,cannikin")
     parser.add_argument("--noise", type=float, default=0.03, help="deviation of a step's time")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each case")
@@ -184,7 +198,9 @@ def main() -> None:
     arguments = parser.parse_args()
     groups: dict[str, list[Case]] = {}
     if arguments.curves:
-        groups["measured"] = device_cases(read_curves(arguments.curves), range(64, 385, 16))
+        groups["measured"] = device_cases(
+            slower(read_curves(arguments.curves), arguments.slower), range(64, 385, 16)
+        )
     else:
         for kind in ("sawtooth", "affine", "saturating"):
             groups[kind] = [generated_case(kind, seed) for seed in range(arguments.cases)]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,42 +74,43 @@ def main() -> int:
         print("gpu_check.sh: --tensorflow --dry-run runs everything on the CPU.", file=sys.stderr)
         return _NO_GPU
     chosen = [part for part in PARTS if not options.parts or part.name in options.parts]
+    parts: dict[str, dict[str, Any]] = {}
     report = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "dry_run": options.dry_run,
         "gpus": machine.gpus,
         "versions": machine.versions,
-        "parts": run(chosen, machine, dry_run=options.dry_run),
+        "parts": parts,
     }
-    options.report.write_text(json.dumps(report, indent=2) + "\n")
+    for name, found in run(chosen, machine, dry_run=options.dry_run):
+        parts[name] = found
+        # Whoever has not the time for all parts has those that are over.
+        options.report.write_text(json.dumps(report, indent=2) + "\n")
+        print(f"{found['status']:8}{name}  {found.get('reason', '')}".rstrip(), flush=True)
     print(f"== {options.report}", flush=True)
-    return int(any(part["status"] == "failed" for part in report["parts"].values()))
+    return int(any(part["status"] == "failed" for part in parts.values()))
 
 
-def run(parts: Sequence[Part], machine: Machine, *, dry_run: bool) -> dict[str, dict[str, Any]]:
-    """What each part came to, by title.
+def run(
+    parts: Sequence[Part], machine: Machine, *, dry_run: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the title of each part and what it came to.
 
     On a GPU each part has a job of its own: after an error a GPU fails all calls of a process. A
     dry run has one job, which starts faster, and runs each part once: the CPU is all that there is.
     """
-    found: dict[str, dict[str, Any]] = {}
     if dry_run:
         names = list(dict.fromkeys(part.name for part in parts))
-        found = _job(names, 2, {"CUDA_VISIBLE_DEVICES": ""}, dry_run=True)
-    else:
-        for part in parts:
-            reason = why_not(part, machine)
-            if reason:
-                found[part.title] = {"status": "skipped", "reason": reason}
-            else:
-                environment = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
-                job = _job([part.name], part.num_ranks, environment, dry_run=False)
-                found[part.title] = job[part.name]
-    for name, part_found in found.items():
-        print(
-            f"{part_found['status']:8}{name}  {part_found.get('reason', '')}".rstrip(), flush=True
-        )
-    return found
+        yield from _job(names, 2, {"CUDA_VISIBLE_DEVICES": ""}, dry_run=True).items()
+        return
+    for part in parts:
+        reason = why_not(part, machine)
+        if reason:
+            yield part.title, {"status": "skipped", "reason": reason}
+        else:
+            environment = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
+            job = _job([part.name], part.num_ranks, environment, dry_run=False)
+            yield part.title, job[part.name]
 
 
 def why_not(part: Part, machine: Machine) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import tempfile
 import threading
@@ -31,7 +32,7 @@ def train_on_shared_device(device: str, *, small: bool) -> dict[str, Any]:
         small: Whether to try it only.
 
     Returns:
-        Of both, samples a second, and what the last round has seen and decided.
+        Of both, samples a second, what the last round has seen, and every plan on the way to it.
     """
     filters, batch, steps = (4, 32, 6) if small else (128, 256, 120)
     random = np.random.default_rng(0)
@@ -81,7 +82,8 @@ def _model(filters: int) -> keras.Model:
 
 def _last_round(journal: Path) -> dict[str, Any]:
     """What was measured in it, in milliseconds, and the plan that came of it."""
-    entry = read_journal(journal)[0][-1].rounds[-1]
+    rounds = read_journal(journal)[0][-1].rounds
+    entry = rounds[-1]
     seconds = {
         "busy": entry.busy_seconds,
         "first bucket ready": entry.first_bucket_seconds,
@@ -95,7 +97,7 @@ def _last_round(journal: Path) -> dict[str, Any]:
     return {
         "local batch sizes": list(entry.batch_sizes),
         **milliseconds,
-        "plan": list(entry.plan),
+        "plans": [list(plan) for plan, _ in itertools.groupby(entry.plan for entry in rounds)],
     }
 
 

@@ -18,6 +18,7 @@ from tests.jobs import REPOSITORY
 SCRIPT = str(REPOSITORY / "scripts" / "gpu_check.sh")
 DRY_RUN = [SCRIPT, "--tensorflow", "--dry-run", "--report", f"{FOLDER}/report.json"]
 JOBS = Jobs({"dry run": DRY_RUN}, timeout=600)
+CURVES = ("ResNet-50, float32", "ResNet-50, bfloat16", "encoder, bfloat16")
 PARTS = {part.title: part for part in program.PARTS}
 
 
@@ -36,7 +37,11 @@ def test_a_dry_run_does_all_parts_on_the_cpu():
     assert parts["allreduce"]["weighted_allreduce, 24 MiB buckets"]["over the first"] > 0
     assert len(parts["clock"]["the step, its buckets and the change signal"]) == 3
     for strategy in ("even", "adaptive"):
-        assert sum(parts["sharing"][f"{strategy}, local batch sizes"]) == 32
+        found = parts["sharing"][strategy]
+        assert found["samples/s"] > 0 and min(found["busy, ms"]) > 0
+        assert {sum(plan) for plan in [found["local batch sizes"], *found["plans"]]} == {32}
+    assert parts["sharing"]["even"]["plans"] == [[16, 16]]
+    assert [len(parts["curves"][model]) for model in CURVES] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("words", [[], ["--tests-only"], ["--tensorflow"]])
@@ -60,6 +65,7 @@ def test_without_a_gpu_it_says_so_and_what_can_be_done(tmp_path, words):
         ("verify", 1, False, "0", ""),
         ("verify", 1, True, "0", "ranks of NCCL share no GPU"),
         ("verify", 1, True, "1", ""),
+        ("clock", 1, True, "0", ""),
         ("verify on two GPUs", 1, True, "0", "there is one GPU"),
         ("verify on two GPUs", 2, False, "0", "Horovod is built without NCCL"),
         ("verify on two GPUs", 2, True, "0", ""),
@@ -78,7 +84,7 @@ def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatc
 
     def run(words, environment):
         name = words[-1]
-        started.append((name, environment.get("CUDA_VISIBLE_DEVICES")))
+        started.append((name, int(words[2]), environment.get("CUDA_VISIBLE_DEVICES")))
         if name == "clock":
             return 134
         Path(words[words.index("scripts.gpu_check.job") + 1]).write_text(
@@ -95,10 +101,25 @@ def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatc
     parts = json.loads(report.read_text())["parts"]
     assert parts.pop("clock")["reason"].startswith("the job ended with 134")
     assert {part["status"] for part in parts.values()} == {"passed", "skipped"}
-    shared = [name for name, part in PARTS.items() if not part.gpus_of_their_own]
-    assert started == [(name, "0") for name in shared]  # All on the first GPU.
+    parts = [part for part in program.PARTS if not part.gpus_of_their_own]
+    assert started == [(part.name, part.num_ranks, "0") for part in parts]  # All on the first GPU.
     monkeypatch.setattr(program, "look", lambda hide_gpus: Machine([], {}, False))
     assert program.main() == 3
+
+
+def test_what_is_over_is_in_the_report_if_the_check_is_stopped(monkeypatch, tmp_path):
+    def run(words, environment):
+        if words[-1] == "bandwidth":
+            raise KeyboardInterrupt
+        return 1
+
+    report = tmp_path / "report.json"
+    monkeypatch.setattr(program, "_run", run)
+    monkeypatch.setattr(program, "look", lambda hide_gpus: Machine(["A"], {}, False))
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--report", str(report)])
+    with pytest.raises(KeyboardInterrupt):
+        program.main()
+    assert list(json.loads(report.read_text())["parts"]) == ["operations"]
 
 
 def test_help_says_what_there_is():
