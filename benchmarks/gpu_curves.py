@@ -87,7 +87,9 @@ def read_curves(path: Path) -> dict[str, dict[int, float]]:
     return curves
 
 
-def slower(curves: dict[str, dict[int, float]], times: Iterable[float]) -> dict[str, dict[int, float]]:
+def slower(
+    curves: dict[str, dict[int, float]], times: Iterable[float]
+) -> dict[str, dict[int, float]]:
     """Each device once for each of these numbers, by which its steps are longer."""
     return {
         f"{device} x {factor}": {size: factor * seconds for size, seconds in points.items()}
