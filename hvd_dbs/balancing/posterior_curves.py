@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ class SlowPeriods:
     sizes: NDArray[np.float64]
     quiet: NDArray[np.float64]
 
+    @cached_property
     def chance(self) -> NDArray[np.float64]:
         """Chance that a rank is slow and nothing could have been done yet, shape `[size]`.
 
@@ -49,6 +51,7 @@ class SlowPeriods:
         chance = 1 - np.exp(-rate * _UNHELPED)
         return np.where(self.slower > PRIORS.slow, 0.0, chance)
 
+    @cached_property
     def further(self) -> NDArray[np.float64]:
         """Log seconds by which a rank would be slower than now in one more, shape `[size]`."""
         if not self.number.any():

@@ -13,14 +13,13 @@ from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
 
 _MOST_ATTEMPTS = 100
-_NEAR = 0.8
-"""The shortest step is first sought above this part of the longest allowed."""
+_NEAR = 0.8, 1.25
+"""Parts of the step that the ranks' speeds promise, between which it is sought first."""
+_TINY = 1e-30
 _ACCURACY = 4e-9
 """Part of the shortest step; curves count a unit as done when a part of 1e-9 of it is missing."""
 _TO_THE_LEAST = 4096
 """Batches of up to so many units are searched to the end where curves have holes."""
-_MANY, _SAMPLED, _SAMPLE_ACCURACY, _SAMPLE_ERROR = 4096, 16, 0.01, 0.03
-"""From so many ranks on, one in so many is asked first, and believed within this part."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,10 @@ def plan_within(problem: Problem, curves: TimeCurves, deadline: float) -> Plan |
     unit = problem.bounds.multiple_of
     grid = Grid(*problem.bounds.in_units(problem.global_batch_size), unit)
     total = problem.global_batch_size // unit
-    bracket = _closed(curves, grid, total, deadline)
+    likely = _likely(problem, curves, deadline)
+    bracket = _closed(curves, grid, total, deadline, likely)
     if bracket is not None and not _is_shortest(curves, grid, bracket, deadline):
-        bracket = _closed(curves, grid, total, deadline, is_strict=True)
+        bracket = _closed(curves, grid, total, deadline, likely, is_strict=True)
     if bracket is None:
         return None
     found = give_back(curves, grid, bracket.caps(), total, bracket.deadline)
@@ -98,11 +98,25 @@ def plan_within(problem: Problem, curves: TimeCurves, deadline: float) -> Plan |
     return None if found is None else Plan.of(found * unit)
 
 
+def _likely(problem: Problem, curves: TimeCurves, deadline: float) -> tuple[float, float]:
+    """Where to look first: around the step of ranks that keep their speeds and finish together."""
+    samples = problem.current.samples
+    speeds = samples / np.maximum(curves.seconds(samples), _TINY)
+    together = problem.global_batch_size / max(float(np.sum(speeds)), _TINY)
+    near, far = _NEAR
+    return near * min(together, deadline), min(far * together, deadline)
+
+
 def _closed(
-    curves: TimeCurves, grid: Grid, total: int, deadline: float, is_strict: bool = False
+    curves: TimeCurves,
+    grid: Grid,
+    total: int,
+    deadline: float,
+    likely: tuple[float, float],
+    is_strict: bool = False,
 ) -> _Bracket | None:
     """The closed bracket of the shortest deadline; None where the one given is too short."""
-    near, far = _likely(curves, grid, total, deadline)
+    near, far = likely
     bracket = _Bracket(curves, grid, total, (near, far), is_strict)
     if not bracket.is_reached and far < deadline:
         near, far = far, deadline
@@ -130,18 +144,6 @@ def _is_shortest(curves: TimeCurves, grid: Grid, bracket: _Bracket, deadline: fl
     last = few[[np.argmax(fewest)]]
     sooner = curves.take(last).units_within(latest * (1 - _ACCURACY), grid.take(last))
     return latest <= deadline and bool(sooner[0] < grid.low[last[0]])
-
-
-def _likely(curves: TimeCurves, grid: Grid, total: int, deadline: float) -> tuple[float, float]:
-    """Where to look first: of many ranks, one in sixteen tells what the others will say."""
-    if grid.low.size < _MANY:
-        return _NEAR * deadline, deadline
-    rows = np.arange(0, grid.low.size, _SAMPLED)
-    part = total * rows.size // grid.low.size
-    bracket = _Bracket(curves.take(rows), grid.take(rows), part, (0.0, deadline))
-    bracket.close(_SAMPLE_ACCURACY)
-    near = bracket.deadline * (1 - _SAMPLE_ERROR)
-    return near, min(deadline, bracket.deadline * (1 + _SAMPLE_ERROR))
 
 
 def _allowed(problem: Problem) -> Plan:

@@ -107,7 +107,7 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     none = np.zeros(current.size)
     if not periods.number.any():
         return none
-    chance, further = periods.chance(), periods.further()
+    chance, further = periods.chance, periods.further
     risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
     samples = current.samples
     rates, sd = samples / curves.seconds(samples), curves.deviations(samples)
