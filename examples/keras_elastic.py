@@ -61,7 +61,7 @@ def main() -> None:
     hvd.init()
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:  # One for each rank.
-        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+        tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
     keras.utils.set_random_seed(1 + hvd.rank())
     train, (test_images, test_labels) = datasets.load(None)
     balancer = hvd.Balancer(options.global_batch_size, strategy=options.strategy)

@@ -79,7 +79,7 @@ def main() -> None:
     hvd.init()
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:  # One for each rank.
-        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+        tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
     keras.utils.set_random_seed(1 + hvd.rank())
     with ExitStack() as stack:
         folder = options.files

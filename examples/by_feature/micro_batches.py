@@ -19,7 +19,7 @@ import datasets
 hvd.init()
 gpus = tf.config.list_physical_devices("GPU")
 if gpus:  # One for each rank.
-    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+    tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
 keras.utils.set_random_seed(1)
 (images, labels), test = datasets.load_digits(num_copies=1)
 # New: at most 16 samples at a time, however many a plan gives this rank.

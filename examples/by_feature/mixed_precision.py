@@ -19,7 +19,7 @@ import datasets
 hvd.init()
 gpus = tf.config.list_physical_devices("GPU")
 if gpus:  # One for each rank.
-    tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+    tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
 # New: the policy comes before layers and optimizer; the optimizer then scales the loss as well.
 keras.mixed_precision.set_global_policy("mixed_float16")
 keras.utils.set_random_seed(1)
