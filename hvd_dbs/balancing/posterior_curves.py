@@ -69,7 +69,6 @@ class PosteriorCurves(PointCurves):
         sd: Deviation of log seconds at the points, shape `[capacity, size]`.
         elasticity_sd: Of d log t / d log b beyond them, shape `[size]`.
         roughness: Deviation of what a batch size not visited adds, shape `[size]`.
-        life: Steps that a rank's pace is expected to last, shape `[size]`.
         noise: Log seconds by which its single steps differ, shape `[size]`.
         rounds: Rounds by which that is known, shape `[size]`.
         periods: Slow periods.
@@ -78,7 +77,6 @@ class PosteriorCurves(PointCurves):
     sd: NDArray[np.float64]
     elasticity_sd: NDArray[np.float64]
     roughness: NDArray[np.float64]
-    life: NDArray[np.float64]
     noise: NDArray[np.float64]
     rounds: NDArray[np.float64]
     periods: SlowPeriods

@@ -28,8 +28,8 @@ class ValueOfChange:
     """Of a few plans the one worth most, if it is worth more than the plan in force.
 
     With J the expected log of a step's time (`outlooks`), J' once what a plan shows has been used,
-    L the steps that the pace of the slowest rank is expected to last, and C the price of a switch
-    in steps, a plan is worth
+    L the steps that paces are expected to last, and C the price of a switch in steps, a plan is
+    worth
 
         L (J'(now) - J'(plan)) - C (1 + communication / busy).
 
@@ -52,15 +52,13 @@ class ValueOfChange:
         if not isinstance(curves, PosteriorCurves):
             return Proposal(_sure_plan(problem, curves), "no change is worth it"), state
         curves = _drawn_to_equality(problem, curves)
-        seconds = curves.seconds(current.samples)
-        life = float(curves.life[np.argmax(seconds)])
-        price = _price(problem, float(np.max(seconds)))
+        price = _price(problem, float(np.max(curves.seconds(current.samples))))
         best, most, reason = current, 0.0, "no change is worth it"
         for kind, plan in _candidates(problem, curves):
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
-            value = life * (now - then) - price
+            value = (now - then) / PRIORS.change_rate - price
             if value > most:
                 best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
         return Proposal(best, reason), state
@@ -99,9 +97,10 @@ def _is_nearly_even(problem: Problem) -> bool:
 def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     """Log seconds by which ranks are taken to be slower, in case they become slow; shape `[size]`.
 
-    No rank is, or those that become slow more often than others: whichever promises the shorter
-    step, were each rank to keep its samples a second. With a shift s of some ranks the others
-    finish at T, those at T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
+    No rank is, or those that become slow more often than others, by as much as their slow periods
+    were in the mean, or two deviations more: whichever promises the shortest step, were each rank
+    to keep its samples a second. With a shift s of some ranks the others finish at T, those at
+    T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
     """
     periods = curves.periods
     none = np.zeros(current.size)
@@ -116,7 +115,8 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
         together = -np.log(np.sum(rates * np.exp(-slower)))
         return longest(together - slower, sd, chance, further)
 
-    return min((none, further * risky), key=promise)
+    mean = further * risky
+    return min((none, mean, mean * (1 + 2 * PRIORS.slow_sd)), key=promise)
 
 
 def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCurves:

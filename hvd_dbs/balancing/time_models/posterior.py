@@ -11,7 +11,6 @@ from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
-from hvd_dbs.balancing.time_models.event_counts import life_of
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
@@ -26,7 +25,7 @@ from hvd_dbs.balancing.time_models.posterior_update import (
 from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace, read_load
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
-_OTHERS = 10
+_OTHERS = 9
 _MOST_STEPS = 1e6
 
 
@@ -126,9 +125,8 @@ class Posterior:
         mean = state["mean"][:, :CAPACITY] + slower
         parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(state["current"])
-        life = life_of(state)
         roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
-        others = elasticity, elasticity_sd, roughness, life, *state["noise"].T
+        others = elasticity, elasticity_sd, roughness, *state["noise"].T
         periods = slower[:, 0], *state["slow_periods"].T
         record = np.column_stack([*parts, *others, *periods])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
@@ -140,9 +138,9 @@ class Posterior:
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, roughness, life, noise, rounds, *periods = columns[-_OTHERS:]
+        elasticity, elasticity_sd, roughness, noise, rounds, *periods = columns[-_OTHERS:]
         times = np.where(np.isfinite(points), np.exp(logs), np.nan)
-        last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(life))
+        last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(noise))
         return PosteriorCurves(
             points,
             times,
@@ -150,7 +148,6 @@ class Posterior:
             sd,
             elasticity_sd,
             roughness,
-            life,
             np.sqrt(noise / rounds),
             rounds,
             SlowPeriods(*periods),
