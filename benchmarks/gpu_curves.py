@@ -4,7 +4,7 @@
     python -m benchmarks.gpu_curves                      # curves of its own
 
 `curves/h200_encoder.csv` has the steps of twelve encoder layers of BERT-base (128 vectors a sample,
-bfloat16) on an NVIDIA H200, by `scripts/gpu_check.sh --tensorflow --parts curves`. With
+bfloat16) on an NVIDIA H200, by the model and the loop of `scripts/gpu_check/curves.py`. With
 `--slower 1 1.5 2 3` each device of a file is there four times, the others so much slower.
 
 Each case is a set of devices and a global batch size. A job starts with the even split, each step

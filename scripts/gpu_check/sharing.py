@@ -43,7 +43,7 @@ def train_on_shared_device(device: str, *, small: bool) -> dict[str, Any]:
     with _load(device, 32 * filters) if has_load else contextlib.nullcontext():
         for strategy in ("even", "adaptive"):
             seconds, figures[strategy] = _train(strategy, (inputs, labels), filters, batch)
-            # The second half: `adaptive` has its plan by then, and all is traced.
+            # The second half: all is traced by then, and `adaptive` has had its first plans.
             figures[strategy]["samples/s"] = round(batch / float(np.median(seconds)), 1)
     return figures
 
