@@ -30,7 +30,7 @@ class DeviceArray {
             "copy to the device");
     // The copy of memory that is not page-locked may still be under way, and a stream that does not
     // wait for the default one would not wait for it either.
-    Require(cudaStreamSynchronize(nullptr), "copy to the device");
+    Require(cudaDeviceSynchronize(), "copy to the device");
   }
   DeviceArray(DeviceArray&& other) noexcept : data_(other.data_), count_(other.count_) {
     other.data_ = nullptr;
