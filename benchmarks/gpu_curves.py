@@ -88,13 +88,13 @@ def read_curves(path: Path) -> dict[str, dict[int, float]]:
 
 
 def slower(
-    curves: dict[str, dict[int, float]], times: Iterable[float]
+    curves: dict[str, dict[int, float]], factors: Iterable[float]
 ) -> dict[str, dict[int, float]]:
-    """Each device once for each of these numbers, by which its steps are longer."""
+    """Each device once for each factor, by which its steps are longer."""
     return {
         f"{device} x {factor}": {size: factor * seconds for size, seconds in points.items()}
         for device, points in curves.items()
-        for factor in times
+        for factor in factors
     }
 
 
@@ -191,7 +191,13 @@ def main() -> None:
         default=os.environ.get(CURVES_VARIABLE),
         help=f"CSV file with device,batch_size,milliseconds; default: ${CURVES_VARIABLE}",
     )
-    parser.add_argument("--slower", type=float, nargs="+", default=[1.0], help="see above")
+    parser.add_argument(
+        "--slower",
+        type=float,
+        nargs="+",
+        default=[1.0],
+        help="times slower that each device is there, too",
+    )
     parser.add_argument("--strategies", default="adaptive,dbs,lb_bsp_gpu,omnilearn,cannikin")
     parser.add_argument("--noise", type=float, default=0.03, help="deviation of a step's time")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each case")

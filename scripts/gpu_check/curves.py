@@ -13,6 +13,7 @@ import tensorflow as tf
 import hvd_dbs.keras as hvd
 
 _LARGEST, _WARM_UP, _REPEATS = 96, 2, 5
+"""Samples, and steps with each number of them: a batch size that is new tunes its kernels first."""
 
 
 def measure_curves(device: str, *, small: bool) -> dict[str, Any]:

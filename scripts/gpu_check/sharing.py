@@ -68,7 +68,7 @@ def _train(
         dataset = balancer.dataset(data, shuffle_seed=1)
         model.fit(dataset, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
         seconds = np.diff(times.ends).tolist()
-        return seconds[len(seconds) // 2 :], _last_round(journal) if hvd.rank() == 0 else {}
+        return seconds[len(seconds) // 2 :], _figures(journal) if hvd.rank() == 0 else {}
 
 
 def _model(filters: int) -> keras.Model:
@@ -80,8 +80,8 @@ def _model(filters: int) -> keras.Model:
     )
 
 
-def _last_round(journal: Path) -> dict[str, Any]:
-    """What was measured in it, in milliseconds, and the plan that came of it."""
+def _figures(journal: Path) -> dict[str, Any]:
+    """What the last round has measured, in milliseconds, and all plans."""
     rounds = read_journal(journal)[0][-1].rounds
     entry = rounds[-1]
     seconds = {

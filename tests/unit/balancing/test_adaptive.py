@@ -18,7 +18,6 @@ from benchmarks.gpu_curves import (
 )
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
-from hvd_dbs.balancing.solvers.outlook import expected_longest
 from tests.unit.balancing.rounds import controller_of, trained
 
 
@@ -159,20 +158,6 @@ def test_a_load_that_announces_slow_steps_is_heeded_and_one_that_does_not_is_ign
         return after / before
 
     assert slower(follows=True) > 1.5 and slower(follows=False) == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])
-def test_expected_longest_of_normal_times(size, expected):
-    none, one = np.zeros(size), np.ones(size)
-    assert expected_longest(none, one, none, none) == pytest.approx(expected, abs=0.2)
-
-
-@pytest.mark.parametrize(("size", "chance"), [(1, 0.2), (64, 0.01), (1024, 0.001)])
-def test_expected_longest_of_ranks_that_may_become_slow(size, chance):
-    none, one = np.zeros(size), np.ones(size)
-    expected = 0.7 * (1 - (1 - chance) ** size)
-    found = expected_longest(none, none, chance * one, 0.7 * one)
-    assert found == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(

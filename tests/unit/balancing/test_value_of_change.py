@@ -1,0 +1,46 @@
+"""What a change of plan is worth, and what a step is expected to take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hvd_dbs.balancing import Bounds, Plan
+from hvd_dbs.balancing.plan import Problem
+from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
+from hvd_dbs.balancing.solvers.outlook import expected_longest
+from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
+
+
+@pytest.mark.parametrize(("percent", "changes"), [(0.5, False), (0.8, True)])
+def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts(percent, changes):
+    """Two steps in 333 of them: 0.6 % of a step."""
+    none, points = np.zeros(2), np.array([[900.0, 900.0], [1100.0, 1100.0]])
+    certain = {"sd": np.full((2, 2), 1e-6), "elasticity_sd": none, "roughness": none}
+    curves = PosteriorCurves(
+        points,
+        0.001 * points,
+        slope=np.full(2, 0.001),
+        **certain,
+        noise=np.full(2, 1e-6),
+        rounds=np.full(2, 100.0),
+        periods=SlowPeriods(none, none, none, np.full(2, 1000.0)),
+    )
+    off = round(10 * percent)
+    problem = Problem(2000, Bounds.of(2), Plan((1000 + off, 1000 - off)))
+    proposal, _ = ValueOfChange().solve({}, problem, curves)
+    assert (proposal.plan != problem.current) == changes
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])
+def test_expected_longest_of_normal_times(size, expected):
+    none, one = np.zeros(size), np.ones(size)
+    assert expected_longest(none, one, none, none) == pytest.approx(expected, abs=0.2)
+
+
+@pytest.mark.parametrize(("size", "chance"), [(1, 0.2), (64, 0.01), (1024, 0.001)])
+def test_expected_longest_of_ranks_that_may_become_slow(size, chance):
+    none, one = np.zeros(size), np.ones(size)
+    expected = 0.7 * (1 - (1 - chance) ** size)
+    found = expected_longest(none, none, chance * one, 0.7 * one)
+    assert found == pytest.approx(expected, abs=0.1)
