@@ -31,7 +31,8 @@ class Measurement:
         busy_seconds: Busy seconds a step.
         cpu_load: The host's processor use by others, 0 to 1.
         memory_load: The host's memory in use, 0 to 1.
-        num_steps: Steps that `busy_seconds` is the mean of.
+        num_steps: Steps that `busy_seconds` is the mean of; 0: it is that of the first step at a
+            batch size, in which kernels may have tuned themselves.
         least_seconds: Busy seconds of the shortest of these.
         first_bucket_seconds: From the start of a step until the first bucket of gradients was
             ready: forward pass and the first part of the backward pass.

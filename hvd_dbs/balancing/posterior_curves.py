@@ -71,6 +71,7 @@ class PosteriorCurves(PointCurves):
         roughness: Deviation of what a batch size not visited adds, shape `[size]`.
         noise: Log seconds by which its single steps differ, shape `[size]`.
         rounds: Rounds by which that is known, shape `[size]`.
+        first_seconds: By how much the first step at a batch size takes longer, shape `[size]`.
         periods: Slow periods.
     """
 
@@ -79,6 +80,7 @@ class PosteriorCurves(PointCurves):
     roughness: NDArray[np.float64]
     noise: NDArray[np.float64]
     rounds: NDArray[np.float64]
+    first_seconds: NDArray[np.float64]
     periods: SlowPeriods
 
     @property

@@ -26,11 +26,13 @@ class RoundSteps:
     Attributes:
         times: What the clock saw of them, in the order in which it was read.
         no_pace: Of the first ones, which do not say what the rank's pace is now; shape `[k]`.
+        is_first: Which are the first at a batch size that is new to the rank, shape `[steps]`.
         has_changed: Whether the last ones are far from what the round before measured.
     """
 
     times: tuple[StepTimes, ...]
     no_pace: NDArray[np.bool_]
+    is_first: NDArray[np.bool_]
     has_changed: bool
 
     @property
@@ -76,7 +78,7 @@ class Pace(NamedTuple):
 
     Attributes:
         busy_seconds: Own work in a step.
-        num_steps: Of how many steps.
+        num_steps: Of how many steps; 0: of the first one at a batch size, which may take longer.
         least_seconds: Own work in the shortest of these.
         step_seconds: These steps as a whole, waiting for the others included.
         first_bucket_seconds: Own work in a step until the first bucket of gradients is ready.
@@ -114,6 +116,7 @@ class RankPace:
         self._drained: tuple[StepTimes, ...] = ()
         self._no_pace = np.zeros(0, dtype=np.bool_)
         self._has_changed = False
+        self._used: set[float] = set()
 
     def restart(self) -> None:
         """Forgets the steps that were run so far, but not what is expected."""
@@ -152,7 +155,8 @@ class RankPace:
     def take(self) -> RoundSteps:
         """The steps that nobody has taken yet."""
         times = *self._drained, self.clock.drain()
-        steps = RoundSteps(times, self._no_pace, self._has_changed)
+        is_first = self._note_use(np.concatenate([one.num_samples for one in times]))
+        steps = RoundSteps(times, self._no_pace, is_first, self._has_changed)
         if steps.has_changed:
             self.clock.send_signal(False)
         self._drained, self._no_pace, self._has_changed = (), np.zeros(0, dtype=np.bool_), False
@@ -172,25 +176,42 @@ class RankPace:
         # Kernels tune themselves in the first steps of a batch size: they are not its pace. Cut by
         # cost, no two steps have the same one.
         is_new = np.isnan(busy_seconds[:1]).any() or not (self.is_cut_by_cost or chosen.all())
+        is_new |= steps.is_first.any()
         warmup = 2 if is_new and not steps.has_changed else 0
         counts = chosen & np.isfinite(busy_seconds)
+        settled = counts & ~steps.is_first
+        is_settled = settled.any()
+        counts = settled if is_settled else counts
         whole_seconds = np.where(counts, steps.whole_seconds, np.nan)[chosen]
         factors = (batch_size / work[chosen]) ** ELASTICITY
         first_seconds = np.where(counts, steps.first_bucket_seconds, np.nan)[chosen] * factors
         input_seconds = np.where(counts, steps.data_seconds, np.nan)[chosen] * factors
-        busy_seconds = busy_seconds[chosen] * factors
+        busy_seconds = np.where(counts, busy_seconds, np.nan)[chosen] * factors
         typical = typical_steps(busy_seconds, warmup)
         seconds = float(np.mean(typical)) if typical.size else math.nan
-        self._expected = self._expected.after(
-            np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
-        )
+        if is_settled:
+            self._expected = self._expected.after(
+                np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
+            )
         least = float(np.min(typical, initial=math.inf))
         first = min(typical_seconds(first_seconds, warmup), seconds)
-        whole = typical_seconds(whole_seconds, warmup)
+        num_steps = typical.size if is_settled else 0
+        # The other ranks have waited for this one, or this one for their first steps.
+        whole = typical_seconds(whole_seconds, warmup) if is_settled else math.nan
         waits = input_seconds[np.isfinite(input_seconds)]
         # The mean: a pipeline that is late in every tenth step is late.
         waited = min(float(np.mean(waits)), seconds) if waits.size else math.nan
-        return Pace(seconds, typical.size, least, whole, first, waited)
+        return Pace(seconds, num_steps, least, whole, first, waited)
+
+    def _note_use(self, work: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which steps are the first at a batch size, and not at the first of all, `[steps]`."""
+        is_first = np.zeros(work.size, dtype=np.bool_)
+        if work.size and not self.is_cut_by_cost:
+            known = self._used or {float(work[0])}
+            sizes, starts = np.unique(work, return_index=True)
+            is_first[starts] = [size not in known for size in sizes.tolist()]
+            self._used = known.union(sizes.tolist())
+        return is_first
 
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is expected."""

@@ -29,6 +29,7 @@ class Played:
         rule: What the last of them takes, given these.
         true_seconds: Seconds of each step without noise and pauses, shape `[steps]`.
         clock_seconds: Seconds of each step with both, shape `[steps]`.
+        is_new: Ranks to which the batch size was new in the first of them, shape `[size]`.
     """
 
     start: int
@@ -38,6 +39,7 @@ class Played:
     rule: StepRule
     true_seconds: NDArray[np.float64]
     clock_seconds: NDArray[np.float64]
+    is_new: NDArray[np.bool_]
 
 
 class Cluster:
@@ -87,7 +89,8 @@ class Cluster:
         busy = self._draw(stop - start)
         first = busy.copy() if scenario.communication.is_split else None
         true_seconds = np.empty(stop - start)
-        switch_seconds = self._switch_seconds(batch_sizes)
+        is_new = self._note_use(batch_sizes)
+        switch_seconds = np.where(is_new, scenario.switch_ms / 1000, 0.0)
         rules: list[tuple[slice, StepRule]] = []
         while self.step < stop:
             segment = self._timeline.segment(self.step)
@@ -115,13 +118,15 @@ class Cluster:
             clock_seconds[steps] = rule.seconds(busy[steps], ready[steps])
         if self._sampler is not None:
             self._sampler.advance(start, clock_seconds)
-        return Played(start, batch_sizes, busy, first, rule, true_seconds, clock_seconds)
+        whole = true_seconds, clock_seconds
+        return Played(start, batch_sizes, busy, first, rule, *whole, is_new)
 
     def measure(self, pieces: Sequence[Played], unmeasured: int | None = None) -> Measurement:
         """What the ranks that are present measured in a round that is over now.
 
         As in a running job: the seconds of each rank at the batch size that it ran last, without
-        the first two steps where that is a new one, and the hosts' load at the round's end.
+        the first two steps where that is another one than before, and the hosts' load at the
+        round's end.
 
         Args:
             pieces: The round's steps, played with one plan after the other.
@@ -138,9 +143,14 @@ class Cluster:
         columns: dict[str, NDArray[np.float64]] = {}
         busy = [piece.busy for piece in pieces]
         # A plan's steps may have been played in several pieces.
-        num_last = sum(len(piece.busy) for piece in _last_plan(pieces))
+        last_pieces = list(_last_plan(pieces))
+        num_last = sum(len(piece.busy) for piece in last_pieces)
+        is_new = np.any([piece.is_new for piece in last_pieces], axis=0)
+        kept &= ~is_new
         seconds = _typical(busy, measured, kept, num_last)
         columns["busy_seconds"], columns["num_steps"], columns["least_seconds"] = seconds
+        if not measured[-num_last:][1:].any():
+            columns["num_steps"][is_new] = 0.0
         if last.first is not None:
             first = [piece.first for piece in pieces if piece.first is not None]
             columns["first_bucket_seconds"] = _typical(first, measured, kept, num_last)[0]
@@ -153,17 +163,15 @@ class Cluster:
         batch_sizes, busy_seconds = columns.pop("batch_sizes"), columns.pop("busy_seconds")
         return Measurement.of(batch_sizes, busy_seconds, **columns)
 
-    def _switch_seconds(self, batch_sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What the coming step takes longer where a batch size is used for the first time."""
-        seconds = np.zeros(self._size)
-        cost = self._scenario.switch_ms / 1000
-        if cost:
-            for rank in np.flatnonzero(batch_sizes != self._batch_sizes).tolist():
-                used, samples = self._used[rank], int(batch_sizes[rank])
-                seconds[rank] = cost if used and samples not in used else 0.0
-                used.add(samples)
-            self._batch_sizes = batch_sizes
-        return seconds
+    def _note_use(self, batch_sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Ranks that use a batch size for the first time, and not the first of all, `[size]`."""
+        is_new = np.zeros(self._size, dtype=bool)
+        for rank in np.flatnonzero(batch_sizes != self._batch_sizes).tolist():
+            used, samples = self._used[rank], int(batch_sizes[rank])
+            is_new[rank] = bool(used) and samples not in used
+            used.add(samples)
+        self._batch_sizes = batch_sizes
+        return is_new
 
     def _draw(self, num_steps: int) -> NDArray[np.float64]:
         """Factors on the step times, shape `[steps, size]`."""
@@ -211,7 +219,7 @@ def _typical(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """What `typical_by_rank` says of the steps at the size that each rank ran last.
 
-    Ranks that were not `kept` at one size ran it in the last `num_last` steps.
+    Ranks that were not `kept` at one size began with it in the last `num_last` steps.
     """
     whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     found = typical_by_rank(whole, measured, warmup=0 if measured[0] else 2)

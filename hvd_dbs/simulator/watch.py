@@ -37,7 +37,7 @@ class Watch:
 
     def look(self, pieces: Sequence[Played]) -> None:
         """Looks at the last steps of the round under way."""
-        steps, busy, samples = self._last_steps(pieces, STEPS_WATCHED)
+        steps, busy, samples, _ = self._last_steps(pieces, STEPS_WATCHED)
         job_size = int(np.count_nonzero(pieces[-1].batch_sizes))
         changed = self._expected.changes(busy, samples, job_size)
         self._changes = (steps, changed) if changed.any() else None
@@ -52,8 +52,8 @@ class Watch:
             measurement: What they would have measured without a change.
             present: The ranks that `measurement` is of.
         """
-        steps, busy, samples = self._last_steps(pieces, _MOST_STEPS)
-        counted = np.where(samples == samples[:1], busy, np.nan)
+        steps, busy, samples, is_first = self._last_steps(pieces, _MOST_STEPS)
+        counted = np.where((samples == samples[:1]) & ~is_first, busy, np.nan)
         if self._changes is not None:
             seen_at, changed = self._changes
             ranks = np.flatnonzero(changed.any(axis=0))
@@ -63,7 +63,8 @@ class Watch:
             counted[:, ranks] = np.where(reported, counted[:, ranks], np.nan)
             measurement = _replaced(measurement, np.searchsorted(present, ranks), counted[:, ranks])
         seconds = np.full(self._scenario.size, np.nan)
-        seconds[present] = measurement.busy_seconds
+        is_settled = measurement.num_steps > 0
+        seconds[present] = np.where(is_settled, measurement.busy_seconds, np.nan)
         if len(busy):
             self._expected = self._expected.after(samples[0], seconds, counted)
         self._changes = None
@@ -71,10 +72,13 @@ class Watch:
 
     def _last_steps(
         self, pieces: Sequence[Played], most: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Numbers, busy seconds and samples of the last measured steps, the last one first."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Numbers, busy seconds and samples of the last measured steps, the last one first.
+
+        And which of them were the first at a new batch size.
+        """
         measured = (
-            (piece.start + index, piece.busy[index], piece.batch_sizes)
+            (piece.start + index, piece.busy[index], piece.batch_sizes, piece.is_new & (index == 0))
             for piece in reversed(pieces)
             for index in reversed(range(len(piece.busy)))
             if self._scenario.is_measured(piece.start + index)
@@ -82,9 +86,10 @@ class Watch:
         last = list(itertools.islice(measured, most))
         shape = (len(last), self._scenario.size)
         return (
-            np.array([step for step, _, _ in last], dtype=np.int64),
-            np.array([busy for _, busy, _ in last], dtype=np.float64).reshape(shape),
-            np.array([samples for _, _, samples in last], dtype=np.float64).reshape(shape),
+            np.array([step for step, *_ in last], dtype=np.int64),
+            np.array([busy for _, busy, _, _ in last], dtype=np.float64).reshape(shape),
+            np.array([samples for _, _, samples, _ in last], dtype=np.float64).reshape(shape),
+            np.array([is_new for *_, is_new in last], dtype=np.bool_).reshape(shape),
         )
 
 

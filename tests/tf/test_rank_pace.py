@@ -75,6 +75,22 @@ def test_without_a_change_all_steps_of_the_round_count_but_pauses(pace):
     assert pace.measure(pace.take(), 4)[:3] == (pytest.approx(1.02), 3, 1.0)
 
 
+def test_the_first_step_at_a_batch_size_is_no_step_of_its_pace(pace):
+    pace.clock.num_samples, pace.clock.busy_seconds = 8.0, [30.0]
+    assert pace.measure(pace.take(), 8)[:2] == (pytest.approx(30.0), 0)
+    assert not has_changed(pace, [2.0, 2.1, 2.0], 8.0)  # By what 4 samples have taken.
+    assert pace.measure(pace.take(), 8)[:2] == (pytest.approx(6.1 / 3), 3)
+    pace.clock.num_samples, pace.clock.busy_seconds = 2.0, [30.0, 0.9, 0.5]
+    assert pace.measure(pace.take(), 2)[:2] == (pytest.approx(0.5), 1)
+    pace.clock.num_samples, pace.clock.busy_seconds = 4.0, [1.0]
+    assert pace.measure(pace.take(), 4)[:2] == (pytest.approx(1.0), 1)  # Nothing is tuned again.
+
+
+def test_a_first_step_that_is_waited_for_is_not_what_steps_take(pace):
+    pace.clock.num_samples, pace.clock.busy_seconds = 8.0, [30.0]
+    assert np.isnan(pace.measure(pace.take(), 8).step_seconds)
+
+
 def test_a_change_is_signalled_until_the_next_round(pace):
     """Who has no samples in a last, partial step is not heard in it."""
     assert has_changed(pace, [2.0, 2.0])
@@ -162,4 +178,5 @@ def test_a_simulated_job_compares_steps_as_a_rank_does():
 def _played(start, steps):
     nothing = np.zeros(len(steps))
     rule = StepRule(0.0, 0.0)
-    return Played(start, np.array([4]), steps[:, np.newaxis], None, rule, nothing, nothing)
+    whole = rule, nothing, nothing
+    return Played(start, np.array([4]), steps[:, np.newaxis], None, *whole, np.zeros(1, dtype=bool))

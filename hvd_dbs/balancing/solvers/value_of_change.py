@@ -31,7 +31,7 @@ class ValueOfChange:
     L the steps that paces are expected to last, and C the price of a switch in steps, a plan is
     worth
 
-        L (J'(now) - J'(plan)) - C (1 + communication / busy).
+        L (J'(now) - J'(plan)) - max(C (1 + communication / busy), first steps / busy).
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
     more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares,
@@ -52,12 +52,13 @@ class ValueOfChange:
         if not isinstance(curves, PosteriorCurves):
             return Proposal(_sure_plan(problem, curves), "no change is worth it"), state
         curves = _drawn_to_equality(problem, curves)
-        price = _price(problem, float(np.max(curves.seconds(current.samples))))
+        seconds = float(np.max(curves.seconds(current.samples)))
         best, most, reason = current, 0.0, "no change is worth it"
         for kind, plan in _candidates(problem, curves):
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
+            price = max(_price(problem, seconds), _first_steps(curves, plan) / seconds)
             value = (now - then) / PRIORS.change_rate - price
             if value > most:
                 best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
@@ -74,6 +75,12 @@ def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
 def _price(problem: Problem, busy_seconds: float) -> float:
     """What a switch costs, in parts of the busy seconds of a step."""
     return PRIORS.switch * (1 + problem.communication_seconds / busy_seconds)
+
+
+def _first_steps(curves: PosteriorCurves, plan: Plan) -> float:
+    """Seconds by which a plan's first step takes longer, for batch sizes that are new to ranks."""
+    is_new = ~np.any(curves.points == plan.samples, axis=0)
+    return float(np.max(np.where(is_new, curves.first_seconds, 0.0)))
 
 
 def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str, Plan]]:

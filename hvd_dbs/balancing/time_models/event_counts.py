@@ -1,8 +1,9 @@
-"""How often the pace of a rank changes, and how often it pauses: counts with a memory."""
+"""How often the pace of a rank changes, how often it pauses, and what first steps cost: counts."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
@@ -26,6 +27,35 @@ def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps
     taken_back = np.where(state["rounds"] == 2, 1, 2) * was_pause
     new = np.column_stack([change + back - taken_back, pause + was_pause, steps])
     state["events"] = np.maximum(state["events"] * keep + new, 0.0)
+
+
+def count_first_steps(
+    state: ModelState, is_first: NDArray[np.bool_], held_up: Rows, seconds: Rows
+) -> None:
+    """Counts first steps at a batch size, in which kernels may have tuned themselves.
+
+    Args:
+        state: Its "first_steps", those held up, all, and seconds lost in the former, are changed.
+        is_first: Whether the round was such a step, shape `[rows]`.
+        held_up: Chance that it took longer than it will later, same shape.
+        seconds: By how much, same shape.
+    """
+    held_up = is_first * held_up
+    state["first_steps"] = state["first_steps"] + np.column_stack(
+        [held_up, is_first, held_up * seconds]
+    )
+
+
+def chance_of_first(state: ModelState) -> Rows:
+    """Chance that a first step at a batch size is held up, shape `[rows]`."""
+    held_up, number, _ = state["first_steps"].T
+    return np.asarray((held_up + 0.5) / (number + 1))
+
+
+def cost_of_first(state: ModelState) -> Rows:
+    """Seconds by which a first step is expected to take longer than later ones, `[rows]`."""
+    held_up, _, seconds = state["first_steps"].T
+    return np.asarray(chance_of_first(state) * seconds / np.maximum(held_up, 1e-9))
 
 
 def life_of(state: ModelState) -> Rows:

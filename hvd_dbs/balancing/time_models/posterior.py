@@ -11,6 +11,7 @@ from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
+from hvd_dbs.balancing.time_models.event_counts import cost_of_first
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
@@ -23,9 +24,10 @@ from hvd_dbs.balancing.time_models.posterior_update import (
     visit,
 )
 from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace, read_load
+from hvd_dbs.balancing.time_models.surprise import Round
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
-_OTHERS = 9
+_OTHERS = 10
 _MOST_STEPS = 1e6
 
 
@@ -70,6 +72,7 @@ class Posterior:
             "trend": np.zeros(num_rows),
             "suspect": np.zeros((num_rows, 4)),
             "events": np.zeros((num_rows, 3)),
+            "first_steps": np.zeros((num_rows, 3)),
             **no_periods(num_rows),
             "usual_batch_size": np.full(points, np.nan),
             "usual_mean": np.zeros(both),
@@ -101,7 +104,8 @@ class Posterior:
         new["steps"] += steps
         expire(new)
         slot, fresh = visit(new, b)
-        shift = learn(new, y, shorter, steps, slot, fresh, is_same)
+        seen = Round(y, shorter, steps, is_same, measurement.num_steps == 0)
+        shift = learn(new, seen, slot, fresh)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)
         for name in OF_CURVE:
@@ -126,7 +130,7 @@ class Posterior:
         parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(state["current"])
         roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
-        others = elasticity, elasticity_sd, roughness, *state["noise"].T
+        others = elasticity, elasticity_sd, roughness, *state["noise"].T, cost_of_first(state)
         periods = slower[:, 0], *state["slow_periods"].T
         record = np.column_stack([*parts, *others, *periods])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
@@ -138,7 +142,9 @@ class Posterior:
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, roughness, noise, rounds, *periods = columns[-_OTHERS:]
+        elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *periods = columns[
+            -_OTHERS:
+        ]
         times = np.where(np.isfinite(points), np.exp(logs), np.nan)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(noise))
         return PosteriorCurves(
@@ -150,5 +156,6 @@ class Posterior:
             roughness,
             np.sqrt(noise / rounds),
             rounds,
+            first_seconds,
             SlowPeriods(*periods),
         )

@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.posterior_curves import filled_tile, new_roughness
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
-from hvd_dbs.balancing.time_models.event_counts import count_events, life_of
-from hvd_dbs.balancing.time_models.surprise import Surprise, weigh
+from hvd_dbs.balancing.time_models.event_counts import (
+    count_events,
+    count_first_steps,
+    life_of,
+)
+from hvd_dbs.balancing.time_models.surprise import Round, Surprise, weigh
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 CAPACITY = 8
@@ -114,37 +118,24 @@ def curve_of(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
     )
 
 
-def learn(
-    state: ModelState,
-    y: Rows,
-    shorter: Rows,
-    steps: Rows,
-    slot: NDArray[np.intp],
-    fresh: Rows,
-    is_same: NDArray[np.bool_],
-) -> Rows:
-    """The posterior after times of exp(y), by how much the ranks' pace has changed.
+def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -> Rows:
+    """The posterior after a round, by how much the ranks' pace has changed.
 
     Args:
         state: Of `Posterior`; it is changed.
-        y: Log seconds, shape `[rows]`.
-        shorter: Log of them over those of the round's shortest step, NaN: unknown, same shape.
-        steps: Steps of the round, same shape.
-        slot: Which point the batch size is, same shape.
+        this: The round.
+        slot: Which point its batch size is, shape `[rows]`.
         fresh: The `new_roughness` there, same shape; 0: the batch size is not new.
-        is_same: Whether the round before had the same batch size, same shape.
     """
-    seen = fresh == 0
-    rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / steps
+    seen, y = fresh == 0, this.log_seconds
+    rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / this.steps
     known = _drifting(state, _expected(state, y, slot, noise), seen)
     jumped, changed = (known.less_sure(part, PRIORS.change_sd**2) for part in (slot, SLOWNESS))
     is_new, mean, z = ~seen & (state["rounds"] > 1), known.mean, known.z
     is_slow = mean[:, SLOWNESS] > PRIORS.slow
     variances = known.variance, jumped.variance, changed.variance
-    surprise = Surprise(
-        z, *variances, *_over_usual(state, y, noise, is_slow), steps, shorter, is_new, is_same
-    )
-    chances = weigh(state, surprise, is_slow)
+    surprise = Surprise(z, *variances, *_over_usual(state, y, noise, is_slow), is_new)
+    chances = weigh(state, this, surprise, is_slow)
     noisy, jump, change, back, pause = _held_up_aside(state, chances, z, noise)
     rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
     parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
@@ -158,7 +149,8 @@ def learn(
         [of_noise, jumped.updated(), changed.updated(), of_pause],
     )
     state["jumps"][rows, slot] += jump * z**2
-    count_events(state, change, back, pause, steps)
+    count_events(state, change, back, np.where(this.is_first, 0.0, pause), this.steps)
+    count_first_steps(state, this.is_first, pause, np.asarray(np.exp(y) * -np.expm1(-z)))
     new_pace = change + back > 0.5
     _follow(state, z / np.sqrt(known.variance), noisy * seen, new_pace)
     moved = state["mean"] - mean

@@ -9,7 +9,27 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
+from hvd_dbs.balancing.time_models.event_counts import chance_of_first
 from hvd_dbs.balancing.time_models.time_model import ModelState
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of each rank. All fields have shape `[rows]`.
+
+    Attributes:
+        log_seconds: Of a step.
+        shorter: Log of its mean step over its shortest one, NaN where that is not known.
+        steps: Its steps.
+        is_same: Whether the batch size is that of the round before.
+        is_first: Whether it is of a first step, which kernels may have tuned themselves in.
+    """
+
+    log_seconds: Rows
+    shorter: Rows
+    steps: Rows
+    is_same: NDArray[np.bool_]
+    is_first: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -24,10 +44,7 @@ class Surprise:
         usual_z: Log of the time over what the rank takes at its baseline speed; of ranks that are
             not slow it does not matter.
         usual_variance: Its variance where the rank is back at it; likewise.
-        steps: Steps of the round.
-        shorter: Log of its mean step over its shortest one, NaN where that is not known.
         is_new: Whether the batch size is new to the rank.
-        is_same: Whether it is that of the round before.
     """
 
     z: Rows
@@ -36,25 +53,23 @@ class Surprise:
     change_variance: Rows
     usual_z: Rows
     usual_variance: Rows
-    steps: Rows
-    shorter: Rows
     is_new: NDArray[np.bool_]
-    is_same: NDArray[np.bool_]
 
 
-def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> Rows:
+def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[np.bool_]) -> Rows:
     """Chances of the five, by Bayes' rule; factors common to all are left out.
 
     Args:
-        state: "noise", "events", "suspect" of `Posterior`.
-        surprise: What was seen.
+        state: "noise", "events", "first_steps", "suspect" of `Posterior`.
+        seen: The round.
+        surprise: How it differs from what was expected.
         is_slow: Which ranks can return to their baseline speed, shape `[rows]`.
 
     Returns:
         Chances that it is noise, a jump of the curve, a change of pace, a return, a pause; shape
         `[5, rows]`.
     """
-    z, known, steps = surprise.z, surprise.variance, surprise.steps
+    z, known, steps = surprise.z, surprise.variance, seen.steps
     squares, rounds = state["noise"].T
     # Machines differ by more than the prior says: one degree of freedom before anything is seen.
     freedom = rounds - PRIORS.noise_rounds + 1
@@ -66,7 +81,7 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
     )
     # Or it was so in the last round already, which looked like a pause.
     suspect, noise, *chances = state["suspect"].T
-    chances[0] = chances[0] * surprise.is_same  # A jump is one of a batch size.
+    chances[0] = chances[0] * seen.is_same  # A jump is one of a batch size.
     again = _normal(z - suspect, known + noise)
     with np.errstate(divide="ignore"):
         jump, change = (
@@ -76,13 +91,14 @@ def weigh(state: ModelState, surprise: Surprise, is_slow: NDArray[np.bool_]) -> 
     back = rate + _student(surprise.usual_z, surprise.usual_variance, freedom)
     # One of the steps took `longer` times as long.
     rate = np.minimum(steps * (pauses + 0.5) / (lasted + 0.5 / PRIORS.pause_rate), 1.0)
+    rate = np.where(seen.is_first, chance_of_first(state), rate)
     ratio = np.exp(np.clip(z, 0, 50))
     longer = 1 + steps * (ratio - 1)
     off = (np.log(longer) - PRIORS.pause_log) / PRIORS.pause_sd
     pause = np.log(rate * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
     # The other steps took what they usually do, and the shortest of them shows it.
     single = known + squares / rounds
-    pause += np.nan_to_num(0.5 * (surprise.shorter**2 - (z - surprise.shorter) ** 2) / single)
+    pause += np.nan_to_num(0.5 * (seen.shorter**2 - (z - seen.shorter) ** 2) / single)
     logs = np.stack(
         [
             _student(z, known, freedom),

@@ -24,6 +24,7 @@ def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts
         **certain,
         noise=np.full(2, 1e-6),
         rounds=np.full(2, 100.0),
+        first_seconds=none,
         periods=SlowPeriods(none, none, none, np.full(2, 1000.0)),
     )
     off = round(10 * percent)
