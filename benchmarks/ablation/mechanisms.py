@@ -29,6 +29,7 @@ from hvd_dbs.simulator import simulation
 
 _RARE, _OFTEN = 10, 3
 _INF = float("inf")
+_PAUSES = PRIORS.pause_rate
 
 Patch = tuple[Any, str, Any]
 """An object, the name of one of its attributes, and the value that replaces it."""
@@ -113,6 +114,17 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "Surprises that keep pointing the same way do not add up.",
         [(posterior_update, "_LONGEST_TREND", _INF)],
     ),
+    "surprise: pooled rates": (
+        "Other ranks say nothing of how often a rank changes or pauses.",
+        [(posterior.Posterior, "pool", lambda self, state, records: state)],
+    ),
+    "first steps": (
+        "The first step at a batch size is a step like others, and free.",
+        [
+            (surprise, "chance_of_first", lambda state: np.full(len(state["rounds"]), _PAUSES)),
+            (value_of_change, "_first_steps", lambda curves, plan: 0.0),
+        ],
+    ),
     # Slow periods.
     "slow periods": (
         "A slower pace is the usual one at once.",
@@ -150,11 +162,15 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "risk": (
         "No rank is expected to become slow.",
-        [(SlowPeriods, "chance", _no_chance)],
+        [(SlowPeriods, "chance", property(_no_chance))],
     ),
     "risk: learnt spread": (
         "Ranks differ in how often they become slow by a factor of about 3, whatever is seen.",
         [(posterior_curves, "_LARGEST_SHAPE", 1.0)],
+    ),
+    "risk: together": (
+        "Ranks become slow one by one.",
+        [(value_of_change, "note_onsets", lambda state, periods: (periods, state))],
     ),
     "switch": (
         "A change of plan costs nothing.",

@@ -13,9 +13,9 @@ from hvd_dbs.balancing.bounds import Bounds
 from hvd_dbs.balancing.doubt import doubt
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.plan import DECISION_SECONDS, FIRST_ROUND_STEPS, Decision, Plan, Problem
-from hvd_dbs.balancing.solvers.solver import SolverState
+from hvd_dbs.balancing.solvers.solver import SolverState, entries_of
 from hvd_dbs.balancing.strategies import Strategy
-from hvd_dbs.balancing.time_models.time_model import ModelState
+from hvd_dbs.balancing.time_models.time_model import ModelState, PoolingModel, plain_rows
 from hvd_dbs.balancing.unhidden_communication import UnhiddenCommunication
 
 _LOGGER = logging.getLogger(__name__)
@@ -26,9 +26,9 @@ class Controller:
 
     A round has three calls. Each rank folds what it measured into its own time model and gets a
     record of fixed size (`observe`). Rank 0, given the records of all ranks, decides (`decide`).
-    The others take over its plan (`adopt`). `steps_to_next` tells a driver after how many steps
-    the round ends; None: at the end of the epoch, or never. No clock, no randomness, no
-    communication here.
+    The others learn from them too (`pool`), and take over its plan (`adopt`). `steps_to_next` tells
+    a driver after how many steps the round ends; None: at the end of the epoch, or never. No clock,
+    no randomness, no communication here.
 
     A driver that knows what a decision costs all ranks says so in `decision_seconds`. One that
     measures what a whole step takes says so by `note_step`: what a decision predicts can then be
@@ -98,6 +98,14 @@ class Controller:
                 _LOGGER.warning("time model failed (%r); the plan is kept meanwhile", error)
             self._model_failed = True
             return np.full((num_rows, model.record_size), np.nan)
+
+    def pool(self, records: NDArray[np.float64]) -> None:
+        """What the records of all ranks, shape `[size, record_size]`, say of the ranks kept here.
+
+        For all ranks but rank 0, whose `decide` does it.
+        """
+        if isinstance(self.strategy.model, PoolingModel):
+            self._model_state = self.strategy.model.pool(self._model_state, records)
 
     def note_step(self, seconds: float, batch_sizes: NDArray[np.float64]) -> None:
         """What a step of the round took as a whole. For rank 0, before `decide`.
@@ -182,7 +190,7 @@ class Controller:
             "strategy": self.strategy.name,
             "batch_sizes": list(self.plan.batch_sizes),
             "steps_to_next": self.steps_to_next,
-            "model": {name: _plain(rows) for name, rows in self._model_state.items()},
+            "model": {name: plain_rows(rows) for name, rows in self._model_state.items()},
             "solver": self._solver_state,
         }
 
@@ -205,10 +213,10 @@ class Controller:
         given = {name: rows.shape for name, rows in model_state.items()}
         if given != expected:
             raise ValueError(f"state has model arrays of shapes {given}; expected {expected}.")
-        solver_state, solver_entries = dict(state["solver"]), _entries(self._solver_state)
-        if _entries(solver_state) != solver_entries:
+        solver_state, solver_entries = dict(state["solver"]), entries_of(self._solver_state)
+        if entries_of(solver_state) != solver_entries:
             raise ValueError(
-                f"state has solver entries {_entries(solver_state)}; expected {solver_entries}."
+                f"state has solver entries {entries_of(solver_state)}; expected {solver_entries}."
             )
         plan = Plan(tuple(int(samples) for samples in state["batch_sizes"]))
         self.adopt(plan, state.get("steps_to_next"))
@@ -220,6 +228,7 @@ class Controller:
             return self._keep("this strategy never changes its plan")
         try:
             with np.errstate(all="ignore"):
+                self.pool(records)
                 curves = model.curves(records)
                 now = curves.seconds(self.plan.samples)
                 if reason := doubt(curves, now, self.plan):
@@ -279,22 +288,5 @@ class Controller:
             )
 
 
-def _plain(rows: NDArray[np.float64]) -> list[Any]:
-    """Nested lists in which an unknown value is None, since JSON has no NaN."""
-    plain = rows.astype(object)
-    plain[~np.isfinite(rows)] = None
-    nested: list[Any] = plain.tolist()
-    return nested
-
-
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms"
-
-
-def _entries(solver_state: SolverState) -> list[str]:
-    """The names in a solver's state, those of the solver inside a guard included."""
-    names = []
-    for name, value in solver_state.items():
-        inside = _entries(value) if isinstance(value, dict) else []
-        names += [name, *(f"{name}.{entry}" for entry in inside)]
-    return sorted(names)

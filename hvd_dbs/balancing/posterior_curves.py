@@ -30,16 +30,24 @@ class SlowPeriods:
         number: Slow periods that are over.
         sizes: Sum of the most that each was slower in them.
         quiet: Steps outside of slow periods.
+        independent: Part of the rates that counts for whether any rank becomes slow: less than 1
+            where ranks become slow together.
     """
 
     slower: NDArray[np.float64]
     number: NDArray[np.float64]
     sizes: NDArray[np.float64]
     quiet: NDArray[np.float64]
+    independent: float = 1.0
+
+    @property
+    def begun(self) -> float:
+        """Slow periods that have begun so far, of all ranks."""
+        return float(self.number.sum() + np.count_nonzero(self.slower > PRIORS.slow))
 
     @cached_property
-    def chance(self) -> NDArray[np.float64]:
-        """Chance that a rank is slow and nothing could have been done yet, shape `[size]`.
+    def rates(self) -> NDArray[np.float64]:
+        """Slow periods a step that begin, shape `[size]`.
 
         Rates of ranks are taken to have a gamma distribution, whose shape is learnt from how much
         more their numbers differ than by chance (moments).
@@ -47,18 +55,20 @@ class SlowPeriods:
         mean = max(float(self.number.mean()), 1e-9)
         excess = max(float(self.number.var()) - mean, mean / _LARGEST_SHAPE)
         shape = np.clip(mean**2 / excess, 1 / _LARGEST_SHAPE, _LARGEST_SHAPE)
-        rate = (self.number + shape) / (self.quiet + shape * float(self.quiet.mean()) / mean)
-        chance = 1 - np.exp(-rate * _UNHELPED)
-        return np.where(self.slower > PRIORS.slow, 0.0, chance)
+        rates = (self.number + shape) / (self.quiet + shape * float(self.quiet.mean()) / mean)
+        return np.where(self.slower > PRIORS.slow, 0.0, rates)
+
+    @cached_property
+    def chance(self) -> NDArray[np.float64]:
+        """Chance that a rank is slow and nothing could have been done yet, shape `[size]`."""
+        return -np.expm1(-self.rates * self.independent * _UNHELPED)
 
     @cached_property
     def further(self) -> NDArray[np.float64]:
         """Log seconds by which a rank would be slower than now in one more, shape `[size]`."""
         if not self.number.any():
             return np.zeros_like(self.slower)
-        pooled = float(self.sizes.sum() / self.number.sum())
-        size = (self.sizes + pooled) / (self.number + 1)
-        return np.maximum(size - self.slower, 0.0)
+        return np.maximum(float(self.sizes.sum() / self.number.sum()) - self.slower, 0.0)
 
 
 @dataclass(frozen=True)

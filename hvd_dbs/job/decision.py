@@ -241,6 +241,8 @@ class DecisionExchange:
                 self._decision = decision
             except RuntimeError as error:
                 answer[0], self._failure = 1, error
+        else:
+            self._controller.pool(records)
         answer = collective.broadcast(answer)
         if is_beside:
             self.seconds_beside = time.thread_time() - start

@@ -223,6 +223,16 @@ def check_all_ranks_know_when_the_next_decision_is_due():
         assert len(set(hvd_collective().allgather(np.array([due]))[:, 0])) == 1
 
 
+def check_all_ranks_learn_how_often_the_ranks_of_the_job_change():
+    balancer = hvd.Balancer(B, "adaptive")
+    before = session_of(balancer).controller.state_dict()["model"]["rates"]
+    net = model()
+    compile_model(net, sgd(balancer))
+    fit(net, balancer, balancer.dataset(images(20 * B), shuffle_seed=SEED), epochs=1)
+    states = [saved["model"]["rates"] for saved in balancer.gather_state_dict()["ranks"]]
+    assert all(rates == states[0] != before for rates in states)
+
+
 def check_averaged_metrics_do_not_need_the_same_names_on_all_ranks():
     class OnRankZero(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

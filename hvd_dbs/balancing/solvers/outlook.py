@@ -13,7 +13,7 @@ _POINTS, _LEAST_SD = 16, 1e-6
 _BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
 _MOST_RANKS, _REST = 128, 128
-"""Of more ranks, the latest ones are looked at, and a sample of the others."""
+"""Of more ranks, the latest ones are looked at, and a sample of the others; both are even."""
 
 
 def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float, float]:
@@ -30,7 +30,7 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float,
     sd_now = curves.deviations(current.samples)
     chance, further = curves.periods.chance, curves.periods.further
     at_risk = np.where(chance > 0, further, 0.0)
-    ranks, stands_for = _latest(np.maximum(mean_now, mean) + 3 * sd_now + at_risk)
+    ranks, stands_for = _latest(np.maximum(mean_now, mean) + 3 * sd_now, at_risk)
     risk = chance[ranks], further[ranks], stands_for
     mean_now, mean, sd_now = mean_now[ranks], mean[ranks], sd_now[ranks]
     sd = curves.deviations(plan.samples, ranks)
@@ -53,18 +53,26 @@ def longest(
     further: NDArray[np.float64],
 ) -> float:
     """`expected_longest` of thousands of ranks, of which a part is looked at; shapes `[size]`."""
-    ranks, stands_for = _latest(mean + 3 * sd + np.where(chance > 0, further, 0.0))
+    ranks, stands_for = _latest(mean + 3 * sd, np.where(chance > 0, further, 0.0))
     return expected_longest(mean[ranks], sd[ranks], chance[ranks], further[ranks], stands_for)
 
 
-def _latest(log_seconds: NDArray[np.float64]) -> tuple[NDArray[np.intp], float]:
-    """The ranks to look at, and for how many each of them stands after the first `_MOST_RANKS`."""
+def _latest(
+    log_seconds: NDArray[np.float64], at_risk: NDArray[np.float64]
+) -> tuple[NDArray[np.intp], float]:
+    """The ranks to look at, and for how many each of them stands after the first `_MOST_RANKS`.
+
+    Half of the first ones are late as it is, half would be if they became slow.
+    """
     size = log_seconds.size
     if size <= _MOST_RANKS + _REST:
         return np.arange(size), 1.0
-    order = np.argpartition(-log_seconds, _MOST_RANKS)
-    rest = order[_MOST_RANKS :: -(-(size - _MOST_RANKS) // _REST)]
-    return np.concatenate([order[:_MOST_RANKS], rest]), (size - _MOST_RANKS) / rest.size
+    half = _MOST_RANKS // 2
+    order = np.argpartition(-log_seconds, half)
+    latest, others = order[:half], order[half:]
+    order = others[np.argpartition(-(log_seconds + at_risk)[others], half)]
+    rest = order[half :: -(-(size - _MOST_RANKS) // _REST)]
+    return np.concatenate([latest, order[:half], rest]), (size - _MOST_RANKS) / rest.size
 
 
 def expected_longest(

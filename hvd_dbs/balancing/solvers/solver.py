@@ -44,3 +44,12 @@ class Solver(Protocol):
     ) -> tuple[Proposal, SolverState]:
         """The plan that is best by the curves, within the bounds, and the next state."""
         ...
+
+
+def entries_of(state: SolverState) -> list[str]:
+    """The names in a solver's state, those of the solver inside a guard included."""
+    names = []
+    for name, value in state.items():
+        inside = entries_of(value) if isinstance(value, dict) else []
+        names += [name, *(f"{name}.{entry}" for entry in inside)]
+    return sorted(names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
+from hvd_dbs.balancing.solvers.onsets import no_onsets, note_onsets
 from hvd_dbs.balancing.solvers.outlook import longest, outlooks
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 
@@ -41,8 +42,8 @@ class ValueOfChange:
     """
 
     def init(self) -> SolverState:
-        """No memory."""
-        return {}
+        """Nothing is known of slow periods."""
+        return no_onsets()
 
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
@@ -51,7 +52,8 @@ class ValueOfChange:
         current = problem.current
         if not isinstance(curves, PosteriorCurves):
             return Proposal(_sure_plan(problem, curves), "no change is worth it"), state
-        curves = _drawn_to_equality(problem, curves)
+        periods, state = note_onsets(state, curves.periods)
+        curves = _drawn_to_equality(problem, replace(curves, periods=periods))
         seconds = float(np.max(curves.seconds(current.samples)))
         best, most, reason = current, 0.0, "no change is worth it"
         for kind, plan in _candidates(problem, curves):

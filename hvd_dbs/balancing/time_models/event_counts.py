@@ -29,6 +29,26 @@ def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps
     state["events"] = np.maximum(state["events"] * keep + new, 0.0)
 
 
+def pooled_rates(events: Rows) -> Rows:
+    """Changes and pauses a step of all ranks, shape `[2]`.
+
+    Args:
+        events: What `count_events` has counted of each, shape `[ranks, 3]`.
+    """
+    changes, pauses, steps = events.sum(axis=0)
+    priors = np.array([PRIORS.change_rate, PRIORS.pause_rate])
+    return np.asarray((np.array([changes, pauses]) + 0.5) / (steps + 0.5 / priors))
+
+
+def rates_of(state: ModelState) -> tuple[Rows, Rows]:
+    """Changes and pauses a step of each rank, drawn to the pooled rates; shapes `[rows]`."""
+    changes, pauses, steps = state["events"].T
+    change_rate, pause_rate = state["rates"].T
+    return (changes + 0.5) / (steps + 0.5 / change_rate), (pauses + 0.5) / (
+        steps + 0.5 / pause_rate
+    )
+
+
 def count_first_steps(
     state: ModelState, is_first: NDArray[np.bool_], held_up: Rows, seconds: Rows
 ) -> None:

@@ -11,7 +11,7 @@ from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
-from hvd_dbs.balancing.time_models.event_counts import cost_of_first
+from hvd_dbs.balancing.time_models.event_counts import cost_of_first, pooled_rates
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
@@ -27,7 +27,7 @@ from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace, re
 from hvd_dbs.balancing.time_models.surprise import Round
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
-_OTHERS = 10
+_OTHERS, _EVENTS = 13, 3
 _MOST_STEPS = 1e6
 
 
@@ -43,9 +43,9 @@ class Posterior:
     again). The mixture is replaced by the normal distribution with its mean and covariance. What
     is not slow, and what is faster than before, becomes the baseline speed: g takes over d.
 
-    Variances of noise and of what kernels add to the curve are sums over counts of surprises;
-    rates of changes and pauses are counted. Where surprises keep pointing the same way the pace
-    drifts, and becomes uncertain accordingly.
+    Variances of noise and of what kernels add to the curve are sums over counts of surprises. Rates
+    of changes and pauses are counted, and drawn to those of all ranks (`pool`). Where surprises
+    keep pointing the same way the pace drifts, and becomes uncertain accordingly.
 
     References:
         Harrison, Stevens, "Bayesian Forecasting", 1976, for filters of several hypotheses.
@@ -72,6 +72,7 @@ class Posterior:
             "trend": np.zeros(num_rows),
             "suspect": np.zeros((num_rows, 4)),
             "events": np.zeros((num_rows, 3)),
+            "rates": np.tile([PRIORS.change_rate, PRIORS.pause_rate], (num_rows, 1)),
             "first_steps": np.zeros((num_rows, 3)),
             **no_periods(num_rows),
             "usual_batch_size": np.full(points, np.nan),
@@ -128,23 +129,29 @@ class Posterior:
         sd = np.sqrt(np.maximum(variance, LEAST_VARIANCE))
         mean = state["mean"][:, :CAPACITY] + slower
         parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
-        elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(state["current"])
+        # Beyond the largest batch size the curve goes on as it does there.
+        largest = np.max(np.where(np.isfinite(b), b, 1.0), axis=1)
+        elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(largest)
         roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
         others = elasticity, elasticity_sd, roughness, *state["noise"].T, cost_of_first(state)
         periods = slower[:, 0], *state["slow_periods"].T
-        record = np.column_stack([*parts, *others, *periods])
+        record = np.column_stack([*parts, *others, *periods, state["events"]])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
+
+    def pool(self, state: ModelState, records: Rows) -> ModelState:
+        """Learns how often the ranks of the job change or pause: what is expected of each."""
+        events = records[np.isfinite(records[:, -1]), -_EVENTS:]
+        return {**state, "rates": np.tile(pooled_rates(events), (len(state["rates"]), 1))}
 
     def curves(self, records: Rows) -> PosteriorCurves:
         """The curves that the records describe."""
         columns = np.ascontiguousarray(records.T)
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
+        others = columns[-_OTHERS:-_EVENTS]
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *periods = columns[
-            -_OTHERS:
-        ]
+        elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *periods = others
         times = np.where(np.isfinite(points), np.exp(logs), np.nan)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(noise))
         return PosteriorCurves(

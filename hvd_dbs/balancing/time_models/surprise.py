@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
-from hvd_dbs.balancing.time_models.event_counts import chance_of_first
+from hvd_dbs.balancing.time_models.event_counts import chance_of_first, rates_of
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 
@@ -60,7 +60,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     """Chances of the five, by Bayes' rule; factors common to all are left out.
 
     Args:
-        state: "noise", "events", "first_steps", "suspect" of `Posterior`.
+        state: "noise", "events", "rates", "first_steps", "suspect" of `Posterior`.
         seen: The round.
         surprise: How it differs from what was expected.
         is_slow: Which ranks can return to their baseline speed, shape `[rows]`.
@@ -73,8 +73,8 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     squares, rounds = state["noise"].T
     # Machines differ by more than the prior says: one degree of freedom before anything is seen.
     freedom = rounds - PRIORS.noise_rounds + 1
-    changes, pauses, lasted = state["events"].T
-    rate = np.log(steps * (changes + 0.5) / (lasted + 0.5 / PRIORS.change_rate))
+    change_rate, pause_rate = rates_of(state)
+    rate = np.log(steps * change_rate)
     change = rate + _normal(z, surprise.change_variance)
     jump = np.where(
         surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jump_variance), -np.inf
@@ -90,7 +90,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
         )
     back = rate + _student(surprise.usual_z, surprise.usual_variance, freedom)
     # One of the steps took `longer` times as long.
-    rate = np.minimum(steps * (pauses + 0.5) / (lasted + 0.5 / PRIORS.pause_rate), 1.0)
+    rate = np.minimum(steps * pause_rate, 1.0)
     rate = np.where(seen.is_first, chance_of_first(state), rate)
     ratio = np.exp(np.clip(z, 0, 50))
     longer = 1 + steps * (ratio - 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,3 +39,20 @@ class TimeModel(Protocol):
     def curves(self, records: NDArray[np.float64]) -> TimeCurves:
         """The curves that the records of all ranks, shape `[size, record_size]`, describe."""
         ...
+
+
+@runtime_checkable
+class PoolingModel(TimeModel, Protocol):
+    """A time model to which the records of all ranks say something of each."""
+
+    def pool(self, state: ModelState, records: NDArray[np.float64]) -> ModelState:
+        """The state once the records of all ranks, shape `[size, record_size]`, are known."""
+        ...
+
+
+def plain_rows(rows: NDArray[np.float64]) -> list[Any]:
+    """Nested lists in which an unknown value is None, since JSON has no NaN."""
+    plain = rows.astype(object)
+    plain[~np.isfinite(rows)] = None
+    nested: list[Any] = plain.tolist()
+    return nested

@@ -217,6 +217,16 @@ def test_a_jump_of_the_curve_says_nothing_of_batch_sizes_far_away():
     assert far == pytest.approx(0.1, rel=0.05)
 
 
+def test_a_light_rank_that_was_slow_is_not_taken_to_do_any_number_of_samples():
+    """With few samples a step is mostly its fixed part, which says little of many samples."""
+    model, state = strategies.adaptive().model, strategies.adaptive().model.init(1)
+    for batch_size in [24] * 6 + [12] * 3 + [1] * 6:
+        seconds = 0.005 + 0.0005 * batch_size
+        state = model.update(state, Measurement.of([batch_size], [seconds], num_steps=[5.0]))
+    curves = model.curves(model.record(state))
+    assert curves.seconds(np.array([96.0]))[0] == pytest.approx(0.053, rel=0.25)
+
+
 def test_a_batch_size_that_fills_tiles_is_tried_and_kept_where_it_is_fast():
     controller, rng = controller_of(2, batch_size=30), np.random.default_rng(8)
     for _ in range(40):

@@ -8,7 +8,7 @@ import pytest
 from hvd_dbs.balancing import Bounds, Plan
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
-from hvd_dbs.balancing.solvers.outlook import expected_longest
+from hvd_dbs.balancing.solvers.outlook import expected_longest, longest
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 
 
@@ -29,7 +29,8 @@ def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts
     )
     off = round(10 * percent)
     problem = Problem(2000, Bounds.of(2), Plan((1000 + off, 1000 - off)))
-    proposal, _ = ValueOfChange().solve({}, problem, curves)
+    solver = ValueOfChange()
+    proposal, _ = solver.solve(solver.init(), problem, curves)
     assert (proposal.plan != problem.current) == changes
 
 
@@ -45,3 +46,11 @@ def test_expected_longest_of_ranks_that_may_become_slow(size, chance):
     expected = 0.7 * (1 - (1 - chance) ** size)
     found = expected_longest(none, none, chance * one, 0.7 * one)
     assert found == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize("size", [64, 1024])
+def test_a_rank_that_is_late_for_sure_counts_among_many_that_may_become_slow(size):
+    """More ranks than are looked at would be later than it, if they became slow."""
+    mean, chance = np.zeros(size), np.full(size, 1e-6)
+    mean[size // 2], chance[size // 2] = 0.5, 0.0
+    assert longest(mean, np.full(size, 0.01), chance, np.full(size, 1.0)) >= 0.49

@@ -1,0 +1,49 @@
+"""Whether ranks become slow one by one, or many at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hvd_dbs.balancing.posterior_curves import SlowPeriods
+from hvd_dbs.balancing.priors import PRIORS
+from hvd_dbs.balancing.solvers.solver import SolverState
+
+
+def no_onsets() -> SolverState:
+    """Before the first decision.
+
+    "rounds": decisions so far, "with_some": those before which some rank had become slow,
+    "expected": ranks that were expected to; "begun", "quiet": slow periods and steps until now.
+    """
+    return dict.fromkeys(("rounds", "with_some", "expected", "begun", "quiet"), 0.0)
+
+
+def note_onsets(state: SolverState, periods: SlowPeriods) -> tuple[SlowPeriods, SolverState]:
+    """The slow periods, with what is known of whether they begin together.
+
+    Were they to begin one by one, n expected ones in a round would mean some in it with chance
+    1 - exp(-n). Where ranks become slow together, such as by a network that they share, rounds
+    with some are rarer than that, and n is made as much smaller.
+
+    Args:
+        state: As `no_onsets` and this function return it.
+        periods: Of all ranks now.
+    """
+    keep = 1 - 1 / PRIORS.memory_rounds
+    begun, quiet = periods.begun, float(periods.quiet.max())
+    rounds = keep * state["rounds"] + 1
+    with_some = keep * state["with_some"] + float(begun > state["begun"])
+    steps = max(quiet - state["quiet"], 1.0)
+    expected = keep * state["expected"] + float(periods.rates.sum()) * steps
+    each = -np.log1p(-(with_some + 0.5) / (rounds + 1))
+    independent = min(1.0, float(each * rounds / max(expected, 1e-9)))
+    state = {
+        "rounds": rounds,
+        "with_some": with_some,
+        "expected": expected,
+        "begun": begun,
+        "quiet": quiet,
+    }
+    return replace(periods, independent=independent), state
