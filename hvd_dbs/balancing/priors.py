@@ -42,8 +42,7 @@ class Priors:
     change_rate: float = 0.003
     """Changes of pace a step: one in 300 steps, since other jobs last for minutes."""
     change_sd: float = 0.6
-    """Log seconds of a change, or of a jump of the curve: up to twice as slow or as fast is
-    common."""
+    """Log seconds of a change: up to twice as slow or as fast is common."""
     trend_rounds: float = 4.0
     """Rounds over which surprises are averaged, to see whether they point the same way: few, so
     that a drift is followed soon."""
