@@ -29,7 +29,7 @@ class Played:
         rule: What the last of them takes, given these.
         true_seconds: Seconds of each step without noise and pauses, shape `[steps]`.
         clock_seconds: Seconds of each step with both, shape `[steps]`.
-        is_new: Ranks to which the batch size was new in the first of them, shape `[size]`.
+        is_first: Ranks of which the first of them is the first at a batch size, shape `[size]`.
     """
 
     start: int
@@ -39,7 +39,7 @@ class Played:
     rule: StepRule
     true_seconds: NDArray[np.float64]
     clock_seconds: NDArray[np.float64]
-    is_new: NDArray[np.bool_]
+    is_first: NDArray[np.bool_]
 
 
 class Cluster:
@@ -89,8 +89,8 @@ class Cluster:
         busy = self._draw(stop - start)
         first = busy.copy() if scenario.communication.is_split else None
         true_seconds = np.empty(stop - start)
-        is_new = self._note_use(batch_sizes)
-        switch_seconds = np.where(is_new, scenario.switch_ms / 1000, 0.0)
+        is_first = self._note_use(batch_sizes)
+        switch_seconds = np.where(is_first, scenario.switch_ms / 1000, 0.0)
         rules: list[tuple[slice, StepRule]] = []
         while self.step < stop:
             segment = self._timeline.segment(self.step)
@@ -119,7 +119,7 @@ class Cluster:
         if self._sampler is not None:
             self._sampler.advance(start, clock_seconds)
         whole = true_seconds, clock_seconds
-        return Played(start, batch_sizes, busy, first, rule, *whole, is_new)
+        return Played(start, batch_sizes, busy, first, rule, *whole, is_first)
 
     def measure(self, pieces: Sequence[Played], unmeasured: int | None = None) -> Measurement:
         """What the ranks that are present measured in a round that is over now.
@@ -145,12 +145,12 @@ class Cluster:
         # A plan's steps may have been played in several pieces.
         last_pieces = list(_last_plan(pieces))
         num_last = sum(len(piece.busy) for piece in last_pieces)
-        is_new = np.any([piece.is_new for piece in last_pieces], axis=0)
-        kept &= ~is_new
+        is_first = np.any([piece.is_first for piece in last_pieces], axis=0)
+        kept &= ~is_first
         seconds = _typical(busy, measured, kept, num_last)
         columns["busy_seconds"], columns["num_steps"], columns["least_seconds"] = seconds
         if not measured[-num_last:][1:].any():
-            columns["num_steps"][is_new] = 0.0
+            columns["num_steps"][is_first] = 0.0
         if last.first is not None:
             first = [piece.first for piece in pieces if piece.first is not None]
             columns["first_bucket_seconds"] = _typical(first, measured, kept, num_last)[0]
@@ -165,13 +165,13 @@ class Cluster:
 
     def _note_use(self, batch_sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Ranks that use a batch size for the first time, and not the first of all, `[size]`."""
-        is_new = np.zeros(self._size, dtype=bool)
+        is_first = np.zeros(self._size, dtype=bool)
         for rank in np.flatnonzero(batch_sizes != self._batch_sizes).tolist():
             used, samples = self._used[rank], int(batch_sizes[rank])
-            is_new[rank] = bool(used) and samples not in used
+            is_first[rank] = bool(used) and samples not in used
             used.add(samples)
         self._batch_sizes = batch_sizes
-        return is_new
+        return is_first
 
     def _draw(self, num_steps: int) -> NDArray[np.float64]:
         """Factors on the step times, shape `[steps, size]`."""

@@ -78,7 +78,12 @@ class Watch:
         And which of them were the first at a new batch size.
         """
         measured = (
-            (piece.start + index, piece.busy[index], piece.batch_sizes, piece.is_new & (index == 0))
+            (
+                piece.start + index,
+                piece.busy[index],
+                piece.batch_sizes,
+                piece.is_first & (index == 0),
+            )
             for piece in reversed(pieces)
             for index in reversed(range(len(piece.busy)))
             if self._scenario.is_measured(piece.start + index)
@@ -89,7 +94,7 @@ class Watch:
             np.array([step for step, *_ in last], dtype=np.int64),
             np.array([busy for _, busy, _, _ in last], dtype=np.float64).reshape(shape),
             np.array([samples for _, _, samples, _ in last], dtype=np.float64).reshape(shape),
-            np.array([is_new for *_, is_new in last], dtype=np.bool_).reshape(shape),
+            np.array([is_first for *_, is_first in last], dtype=np.bool_).reshape(shape),
         )
 
 

@@ -17,7 +17,8 @@ _WITHOUT_THE_LIBRARY = (
 )
 
 test_three_ranks = as_tests(
-    *("training", "loop", "optimizer", "evaluation", "profile", "communication"), ranks=3
+    *("training", "decision", "loop", "optimizer", "evaluation", "profile", "communication"),
+    ranks=3,
 )
 test_two_ranks = as_tests(
     some("training", _ON_TWO_RANKS),

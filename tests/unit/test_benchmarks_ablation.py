@@ -34,6 +34,11 @@ def test_each_mechanism_is_off_inside_and_on_again_afterwards(name):
     assert not any(a == b for a, b in zip(before, inside, strict=True))
 
 
+def test_no_mechanism_breaks_the_solver_or_the_model_when_it_is_off():
+    task = Task(Cases(steps=60), ("neighbours", 4, 201), (WHOLE, *MECHANISMS))
+    assert set(task.run()) == {WHOLE, *MECHANISMS}
+
+
 @pytest.mark.parametrize(
     ("attribute", "value", "error"),
     [
