@@ -134,10 +134,6 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "The curve of the baseline speed is not kept through a slow period.",
         [(posterior_update, "_go_back", lambda *_: None)],
     ),
-    "load": (
-        "The hosts' load is not used.",
-        [(posterior, "read_load", lambda state, load, shift: np.zeros_like(shift))],
-    ),
     # What is known of curves.
     "tiles": (
         "Multiples of 16 are like any other batch size.",

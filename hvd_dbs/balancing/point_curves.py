@@ -52,7 +52,9 @@ class PointCurves:
         points, times = self.points.ravel(), self.times.ravel()
         at = np.maximum(above - 1, 0).astype(np.intp) * above.size + np.arange(above.size)
         x, y = points.take(at), times.take(at)
-        slope = np.where(above == 0, self._first_slope, self.slope)
+        is_below = above == 0
+        y = np.where(is_below, self._fastest, y)
+        slope = np.where(is_below, self._first_slope, self.slope)
         between = np.flatnonzero((above > 0) & (above <= self._final))
         end = at.take(between) + above.size
         rise = times.take(end) - y.take(between)
@@ -143,7 +145,12 @@ class PointCurves:
     @cached_property
     def _first_time(self) -> NDArray[np.float64]:
         """Seconds of a step without samples, shape `[size]`."""
-        return np.asarray(np.maximum(self.times[0] - self._first_slope * self.points[0], _FLAT))
+        return np.asarray(np.maximum(self._fastest - self._first_slope * self.points[0], _FLAT))
+
+    @cached_property
+    def _fastest(self) -> NDArray[np.float64]:
+        """Seconds of a step just below the first point: no more than with more samples."""
+        return np.asarray(np.fmin.reduce(self.times, axis=0))
 
     @cached_property
     def _first_slope(self) -> NDArray[np.float64]:
@@ -151,5 +158,5 @@ class PointCurves:
 
         Nor so flat that a rank that is a little late would have to give all its samples away.
         """
-        most = self.times[0] / np.maximum(self.points[0], 1.0)
+        most = self._fastest / np.maximum(self.points[0], 1.0)
         return np.asarray(np.clip(self.slope, LEAST_ELASTICITY * most, most))

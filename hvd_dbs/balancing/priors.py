@@ -56,18 +56,11 @@ class Priors:
     pause_sd: float = 1.0
     """Deviation of that: twice as long is a pause, and so is ten times."""
 
-    # Slow periods, and loads that announce them.
+    # Slow periods.
     slow: float = 0.2
-    """Log seconds from which a rank is in a slow period, and rise of -log(1 - load) for one: less
-    is within what paces wander by."""
+    """Log seconds from which a rank is in a slow period: less is within what paces wander by."""
     slow_sd: float = 0.25
     """Deviation of the sizes of a rank's slow periods, in parts of them: neighbours differ."""
-    most_load: float = 0.8
-    """Load beyond which a reading shows nothing more: a step would take five times as long."""
-    load_memory: float = 5.0
-    """Readings over which a host's usual load is averaged: a few seconds."""
-    load_effect: float = 0.5
-    """Part of such a rise by which steps get slower: all on busy processors, none on idle ones."""
 
     # Prices.
     reaction: float = 2.0

@@ -89,11 +89,16 @@ def plan_within(problem: Problem, curves: TimeCurves, deadline: float) -> Plan |
     total = problem.global_batch_size // unit
     likely = _likely(problem, curves, deadline)
     bracket = _closed(curves, grid, total, deadline, likely)
-    if bracket is not None and not _is_shortest(curves, grid, bracket, deadline):
-        bracket = _closed(curves, grid, total, deadline, likely, is_strict=True)
     if bracket is None:
         return None
-    found = give_back(curves, grid, bracket.caps(), total, bracket.deadline)
+    caps, together = bracket.caps(), bracket.deadline
+    late = _late(curves, grid, caps, together)
+    if late.size:
+        soonest = _closed(curves.take(late), grid.take(late), 0, deadline, likely, is_strict=True)
+        if soonest is None:
+            return None
+        caps[late], together = soonest.caps(), max(soonest.deadline, together)
+    found = give_back(curves, grid, caps, total, together)
     if found is None and total <= _TO_THE_LEAST:
         found = reach_sum(curves, grid, total, (bracket.low, deadline))
     return None if found is None else Plan.of(found * unit)
@@ -130,21 +135,22 @@ def _closed(
     return bracket
 
 
-def _is_shortest(curves: TimeCurves, grid: Grid, bracket: _Bracket, deadline: float) -> bool:
-    """Whether no rank that is late with its fewest samples is late for the deadline, or need be.
+def _late(
+    curves: TimeCurves, grid: Grid, caps: NDArray[np.int64], deadline: float
+) -> NDArray[np.intp]:
+    """The ranks that are late with their fewest samples, if the last one may be sooner with more.
 
-    On saw-teeth, a rank may take longer with its fewest samples than with more.
+    That is so where its curve falls, as saw-teeth do.
     """
-    few = np.flatnonzero(bracket.caps() == grid.low)
-    if not few.size:
-        return True
+    few = np.flatnonzero(caps == grid.low)
     fewest = curves.take(few).seconds(grid.low[few].astype(np.float64) * grid.multiple_of)
-    latest = float(np.max(fewest))
-    if latest <= bracket.deadline:
-        return True
-    last = few[[np.argmax(fewest)]]
-    sooner = curves.take(last).units_within(latest * (1 - _ACCURACY), grid.take(last))
-    return latest <= deadline and bool(sooner[0] < grid.low[last[0]])
+    late = few[fewest > deadline]
+    if late.size:
+        last = few[[np.argmax(fewest)]]
+        sooner = float(np.max(fewest)) * (1 - _ACCURACY)
+        if curves.take(last).units_within(sooner, grid.take(last))[0] < grid.low[last[0]]:
+            return last[:0]
+    return late
 
 
 def _allowed(problem: Problem) -> Plan:

@@ -32,10 +32,10 @@ def note_onsets(state: SolverState, periods: SlowPeriods) -> tuple[SlowPeriods, 
         periods: Of all ranks now.
     """
     keep = 1 - 1 / PRIORS.memory_rounds
-    begun, quiet = periods.begun, float(periods.quiet.max())
+    begun, quiet = periods.begun, float(periods.quiet.sum())
     rounds = keep * state["rounds"] + 1
     with_some = keep * state["with_some"] + float(begun > state["begun"])
-    steps = max(quiet - state["quiet"], 1.0)
+    steps = max(quiet - state["quiet"], 1.0) / periods.quiet.size
     expected = keep * state["expected"] + float(periods.rates.sum()) * steps
     each = -np.log1p(-(with_some + 0.5) / (rounds + 1))
     independent = min(1.0, float(each * rounds / max(expected, 1e-9)))

@@ -96,13 +96,13 @@ def expected_longest(
     Example:
         >>> none, one = np.zeros(2), np.ones(2)
         >>> round(expected_longest(none, one, none, none), 2)  # 1 / sqrt(pi)
-        0.57
+        0.56
     """
     sd, slow_sd = np.maximum(sd, _LEAST_SD), np.hypot(sd, PRIORS.slow_sd * further)
     top, end = mean + 3.5 * sd, mean + further + 2.5 * slow_sd
     at_risk = chance * further > 0
     least, most = float(np.max(mean - 3 * sd)), float(np.max(top))
-    q = np.linspace(least, most, _POINTS)
+    q = least + (most - least) * (1 - np.cos(np.linspace(0, np.pi, _POINTS))) / 2
     last = float(np.max(np.where(at_risk, end, most)))
     if last > most:
         q = np.concatenate([q, np.linspace(most, last, _POINTS)[1:]])

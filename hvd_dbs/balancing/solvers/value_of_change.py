@@ -22,6 +22,7 @@ _HOPE = np.sqrt(2 / np.pi)
 _MOST_RANKS_TO_TRY = 32
 """Among more ranks, the unluckiest of all makes a trial's step long: none is worth it."""
 _MIXTURE_ROUNDS = 4
+_NOT_WORTH_IT = "no change is worth it"
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,12 @@ class ValueOfChange:
         """The plan that is worth most."""
         current = problem.current
         if not isinstance(curves, PosteriorCurves):
-            return Proposal(_sure_plan(problem, curves), "no change is worth it"), state
+            plan = _sure_plan(problem, curves)
+            return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
         periods, state = note_onsets(state, curves.periods)
         curves = _drawn_to_equality(problem, replace(curves, periods=periods))
         seconds = float(np.max(curves.seconds(current.samples)))
-        best, most, reason = current, 0.0, "no change is worth it"
+        best, most, reason = current, 0.0, _NOT_WORTH_IT
         for kind, plan in _candidates(problem, curves):
             if plan == current:
                 continue
@@ -129,11 +131,12 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
 
 
 def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCurves:
-    """The curves of ranks that are nearer to each other, and surer to be, than they were seen.
+    """The curves, shrunk to those of equal ranks: means drawn together, variances smaller.
 
     While the plan is nearly even, each rank with as many samples as all others either takes as
     long as they do, up to what is not known of it, or is off by more: a mixture, whose weight and
-    width are learnt from all ranks (expectation maximisation).
+    width are learnt from all ranks (expectation maximisation). Names are those of docs/adaptive.md:
+    `kappa` scales what is not known, `omega` is the deviation of ranks that are not equal.
     """
     size, samples = problem.current.size, problem.current.samples
     if not _is_nearly_even(problem):
@@ -142,28 +145,29 @@ def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCu
     off = np.log(curves.seconds(even))
     off = off - np.median(off)
     variance = curves.deviations(even) ** 2
-    known = np.minimum(variance, curves.deviations(samples) ** 2)
+    here = np.minimum(variance, curves.deviations(samples) ** 2)
     equal, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
     rounds = PRIORS.noise_rounds + float(np.sum(curves.rounds - PRIORS.noise_rounds))
-    noisier, part = 1.0, (equal + 0.5 * size) / (equal + size)
-    spread = max(least, float(np.mean(off**2)))
+    kappa, equal_part = 1.0, (equal + 0.5 * size) / (equal + size)
+    omega2 = max(least, float(np.mean(off**2)))
     for _ in range(_MIXTURE_ROUNDS):
-        narrow, wide = noisier * variance, spread + noisier * variance
+        if_equal, if_not = kappa * variance, omega2 + kappa * variance
         # Noise whose variance is learnt has the tails of Student's distribution.
-        tails = 0.5 * (curves.rounds + 1) * np.log1p(off**2 / narrow / curves.rounds)
-        odds = np.exp(np.clip(tails - 0.5 * off**2 / wide, -300, 300)) * np.sqrt(narrow / wide)
-        unequal = 1 - part / (part + (1 - part) * odds)
-        part = (equal + 0.5 + float(np.sum(1 - unequal))) / (equal + 1.0 + size)
+        tails = 0.5 * (curves.rounds + 1) * np.log1p(off**2 / if_equal / curves.rounds)
+        odds = np.exp(np.clip(tails - 0.5 * off**2 / if_not, -300, 300))
+        odds *= np.sqrt(if_equal / if_not)
+        unequal = 1 - equal_part / (equal_part + (1 - equal_part) * odds)
+        equal_part = (equal + 0.5 + float(np.sum(1 - unequal))) / (equal + 1.0 + size)
         shown = float(np.sum((1 - unequal) * off**2 / variance))
-        noisier = (rounds + shown) / (rounds + float(np.sum(1 - unequal)))
-        squares = float(np.sum(unequal * np.maximum(off**2 - narrow, 0.0)))
-        spread = max(least, squares / max(float(np.sum(unequal)), 1e-9))
+        kappa = (rounds + shown) / (rounds + float(np.sum(1 - unequal)))
+        squares = float(np.sum(unequal * np.maximum(off**2 - if_equal, 0.0)))
+        omega2 = max(least, squares / max(float(np.sum(unequal)), 1e-9))
     # The mixture's mean and variance, in parts of what was seen and of its variance.
-    inside = spread / (spread + noisier * variance)
-    left = unequal * inside * (1 + (1 - unequal) * inside * off**2 / (noisier * variance))
+    kept = omega2 / (omega2 + kappa * variance)
+    left = unequal * kept * (1 + (1 - unequal) * kept * off**2 / (kappa * variance))
     # What is chance is known as far as the noise is.
     surely = 1 - PRIORS.noise_rounds / curves.rounds
     # What is not known of other batch sizes is not moved by it.
-    shift = (unequal * inside - 1) * off * known / variance
-    removed = np.maximum(1 - left, 0.0) * surely * known
-    return curves.shifted(shift, float(np.sqrt(noisier)), removed)
+    shift = (unequal * kept - 1) * off * here / variance
+    removed = np.maximum(1 - left, 0.0) * surely * here
+    return curves.shifted(shift, float(np.sqrt(kappa)), removed)

@@ -23,7 +23,7 @@ from hvd_dbs.balancing.time_models.posterior_update import (
     make_usual,
     visit,
 )
-from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace, read_load
+from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace
 from hvd_dbs.balancing.time_models.surprise import Round
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
@@ -89,14 +89,14 @@ class Posterior:
         b = np.where(usable, measurement.batch_sizes, 1.0)
         y = np.log(np.where(usable, measurement.finish_seconds, 1.0))
         with np.errstate(invalid="ignore", divide="ignore"):
-            shorter = np.log(measurement.busy_seconds / measurement.least_seconds)
-        is_known = (steps > 1) & (shorter >= 0) & (measurement.least_seconds >= LEAST_SECONDS)
-        shorter = np.where(is_known, shorter, np.nan)
+            excess = np.log(measurement.busy_seconds / measurement.least_seconds)
+        is_known = (steps > 1) & (excess >= 0) & (measurement.least_seconds >= LEAST_SECONDS)
+        excess = np.where(is_known, excess, np.nan)
         new = {name: rows.copy() for name, rows in state.items()}
         begins = ~np.isfinite(state["first"][:, 0])
         # Pauses make steps longer, and nothing makes them shorter.
-        longest = np.log1p(steps * np.expm1(shorter))
-        y = np.where(begins & (longest > PRIORS.change_sd), y - shorter, y)
+        longest = np.log1p(steps * np.expm1(excess))
+        y = np.where(begins & (longest > PRIORS.change_sd), y - excess, y)
         new["first"][begins] = np.column_stack([b, y])[begins]
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
@@ -105,16 +105,12 @@ class Posterior:
         new["steps"] += steps
         expire(new)
         slot, fresh = visit(new, b)
-        seen = Round(y, shorter, steps, is_same, measurement.num_steps == 0)
-        shift = learn(new, seen, slot, fresh)
+        seen = Round(y, excess, steps, is_same, measurement.num_steps == 0)
+        learn(new, seen, slot, fresh)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)
         for name in OF_CURVE:
             new[f"usual_{name}"][is_usual] = new[name][is_usual]
-        rise = read_load(new, measurement.cpu_load, shift)
-        new["mean"][:, SLOWNESS] += rise
-        # Or the load means nothing this time.
-        new["covariance"][:, SLOWNESS, SLOWNESS] += (0.5 * rise) ** 2
         for name, rows in state.items():
             new[name][~usable] = rows[~usable]
         return new

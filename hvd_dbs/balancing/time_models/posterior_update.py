@@ -68,15 +68,19 @@ class _Belief:
 def expire(state: ModelState) -> None:
     """Drops points not seen for longer than a pace lasts: the rank may have been slow then."""
     age = state["steps"][:, np.newaxis] - state["visited_at"]
-    is_old = (age > life_of(state)[:, np.newaxis]) & (age > age.min(axis=1, keepdims=True))
-    state["batch_size"][is_old] = np.nan
-    state["mean"][:, :CAPACITY][is_old] = 0.0
-    state["covariance"][:, :CAPACITY][is_old] = 0.0
-    state["covariance"][:, :, :CAPACITY].swapaxes(1, 2)[is_old] = 0.0
+    _drop(state, (age > life_of(state)[:, np.newaxis]) & (age > age.min(axis=1, keepdims=True)))
+
+
+def _drop(state: ModelState, which: NDArray[np.bool_]) -> None:
+    """Forgets these points, shape `[rows, capacity]`."""
+    state["batch_size"][which] = np.nan
+    state["mean"][:, :CAPACITY][which] = 0.0
+    state["covariance"][:, :CAPACITY][which] = 0.0
+    state["covariance"][:, :, :CAPACITY].swapaxes(1, 2)[which] = 0.0
 
 
 def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], Rows]:
-    """Each rank's place of its batch size, made if need be, and what part of roughness is new.
+    """Begins a round: each rank's place of its batch size, made if need be, and what is new there.
 
     Returns:
         The place, shape `[rows]`, and the `new_roughness` there: 0 where the rank has had this
@@ -120,8 +124,8 @@ def curve_of(state: ModelState, rows: NDArray[np.intp]) -> CurvePrior:
     )
 
 
-def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -> Rows:
-    """The posterior after a round, by how much the ranks' pace has changed.
+def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -> None:
+    """Folds a round into the posterior.
 
     Args:
         state: Of `Posterior`; it is changed.
@@ -129,19 +133,23 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
         slot: Which point its batch size is, shape `[rows]`.
         fresh: The `new_roughness` there, same shape; 0: the batch size is not new.
     """
-    seen, y = fresh == 0, this.log_seconds
+    has_point, y = fresh == 0, this.log_seconds
     rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / this.steps
-    known = _drifting(state, _expected(state, y, slot, noise), seen)
+    known = _drifting(state, _expected(state, y, slot, noise), has_point)
     jumped, changed = (
         known.less_sure(slot, JUMP_SD**2),
         known.less_sure(SLOWNESS, PRIORS.change_sd**2),
     )
-    is_new, mean, z = ~seen & (state["rounds"] > 1), known.mean, known.z
+    is_new, mean, z = ~has_point & (state["rounds"] > 1), known.mean, known.z
     is_slow = mean[:, SLOWNESS] > PRIORS.slow
     variances = known.variance, jumped.variance, changed.variance
     surprise = Surprise(z, *variances, *_over_usual(state, y, noise, is_slow), is_new)
     chances = weigh(state, this, surprise, is_slow)
-    noisy, jump, change, back, pause = _held_up_aside(state, chances, z, noise)
+    is_pause = chances.argmax(axis=0) == len(chances) - 1
+    _keep_suspects(state, is_pause, z, noise, *chances[1:3])
+    # Where a pause is likeliest it is taken for sure.
+    chances = np.where(is_pause, np.eye(len(chances))[:, -1:], chances)
+    noisy, jump, change, back, pause = chances
     rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
     parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
     scale = _learn_variances(state, z**2 / known.variance, noisy, parts)[:, None, None]
@@ -154,25 +162,21 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
         [of_noise, jumped.updated(), changed.updated(), of_pause],
     )
     state["jumps"][rows, slot] += jump * z**2
+    hidden = np.zeros_like(state["batch_size"], dtype=bool)
+    hidden[rows, slot] = is_new & is_pause
+    _drop(state, hidden)  # What a pause hides is still to be seen.
     count_events(state, change, back, np.where(this.is_first, 0.0, pause), this.steps)
     count_first_steps(state, this.is_first, pause, np.asarray(np.exp(y) * -np.expm1(-z)))
     new_pace = change + back > 0.5
-    _follow(state, z / np.sqrt(known.variance), noisy * seen, new_pace)
-    moved = state["mean"] - mean
-    shift = np.where(seen | new_pace, moved[rows, slot] + moved[:, SLOWNESS], 0.0)
+    _follow(state, z / np.sqrt(known.variance), noisy * has_point, new_pace)
     is_back = back > 0.5
     if is_back.any():
         _go_back(state, np.flatnonzero(is_back), y, noise)
-    return np.where(is_back, z, shift)
 
 
-def _held_up_aside(state: ModelState, chances: Rows, z: Rows, noise: Rows) -> Rows:
-    """The chances; where a pause is likeliest it is taken for sure, and kept as a suspect."""
-    held_up = chances.argmax(axis=0) == len(chances) - 1
-    suspect = np.stack([z, noise, *chances[1:3]], axis=1)
-    state["suspect"] = np.where(held_up[:, np.newaxis], suspect, 0.0)
-    pause = np.eye(len(chances))[:, -1:]
-    return np.where(held_up, pause, chances)
+def _keep_suspects(state: ModelState, is_pause: NDArray[np.bool_], *parts: Rows) -> None:
+    """What looks like a pause is remembered: the next round may show that it was none."""
+    state["suspect"] = np.where(is_pause[:, np.newaxis], np.stack(parts, axis=1), 0.0)
 
 
 def _follow(state: ModelState, sigmas: Rows, weight: Rows, new_pace: NDArray[np.bool_]) -> None:

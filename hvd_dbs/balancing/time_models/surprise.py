@@ -19,14 +19,14 @@ class Round:
 
     Attributes:
         log_seconds: Of a step.
-        shorter: Log of its mean step over its shortest one, NaN where that is not known.
+        excess: Log of its mean step over its shortest one, NaN where that is not known.
         steps: Its steps.
         is_same: Whether the batch size is that of the round before.
         is_first: Whether it is of a first step, which kernels may have tuned themselves in.
     """
 
     log_seconds: Rows
-    shorter: Rows
+    excess: Rows
     steps: Rows
     is_same: NDArray[np.bool_]
     is_first: NDArray[np.bool_]
@@ -74,8 +74,8 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     # Machines differ by more than the prior says: one degree of freedom before anything is seen.
     freedom = rounds - PRIORS.noise_rounds + 1
     change_rate, pause_rate = rates_of(state)
-    rate = np.log(steps * change_rate)
-    change = rate + _normal(z, surprise.change_variance)
+    changed = np.log(-np.expm1(-steps * change_rate))
+    change = changed + _normal(z, surprise.change_variance)
     jump = np.where(
         surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jump_variance), -np.inf
     )
@@ -88,17 +88,20 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
             np.logaddexp(log, again + np.log(chance))
             for log, chance in zip((jump, change), chances, strict=True)
         )
-    back = rate + _student(surprise.usual_z, surprise.usual_variance, freedom)
+    back = changed + _student(surprise.usual_z, surprise.usual_variance, freedom)
     # One of the steps took `longer` times as long.
-    rate = np.minimum(steps * pause_rate, 1.0)
-    rate = np.where(seen.is_first, chance_of_first(state), rate)
+    paused = np.minimum(steps * pause_rate, 1.0)
+    paused = np.where(seen.is_first, chance_of_first(state), paused)
     ratio = np.exp(np.clip(z, 0, 50))
     longer = 1 + steps * (ratio - 1)
     off = (np.log(longer) - PRIORS.pause_log) / PRIORS.pause_sd
-    pause = np.log(rate * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
+    pause = np.log(paused * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
     # The other steps took what they usually do, and the shortest of them shows it.
-    single = known + squares / rounds
-    pause += np.nan_to_num(0.5 * (seen.shorter**2 - (z - seen.shorter) ** 2) / single)
+    noise_only = squares / rounds
+    pause += np.nan_to_num(
+        _student(z - seen.excess, known + noise_only, freedom)
+        - _student(seen.excess, noise_only, freedom)
+    )
     logs = np.stack(
         [
             _student(z, known, freedom),

@@ -139,27 +139,6 @@ def test_sees_communication_that_computing_does_not_hide():
     assert abs(controller.plan.batch_sizes[0] - 52) <= 3
 
 
-def test_a_load_that_announces_slow_steps_is_heeded_and_one_that_does_not_is_ignored():
-    def slower(follows):
-        strategy = strategies.adaptive()
-        model = strategy.model
-        state = model.init(1)
-        for k in range(60):
-            busy = k % 10 >= 5
-            was_busy = (k - 1) % 10 >= 5
-            seconds = 0.1 * (2.0 if was_busy and k and follows else 1.0)
-            state = model.update(
-                state, Measurement.of([32], [seconds], cpu_load=[0.5 * busy], num_steps=[5.0])
-            )
-            if k % 10 == 4:
-                before = model.curves(model.record(state)).seconds(np.array([32.0]))[0]
-            if k % 10 == 5:
-                after = model.curves(model.record(state)).seconds(np.array([32.0]))[0]
-        return after / before
-
-    assert slower(follows=True) > 1.5 and slower(follows=False) == pytest.approx(1, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("size", "num_flipping", "to_slow", "to_usual", "num_steps"),
     [(128, 32, 1 / 60, 1 / 30, 240), (64, 8, 1 / 120, 1 / 60, 600)],

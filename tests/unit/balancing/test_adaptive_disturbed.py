@@ -87,6 +87,20 @@ def test_the_shortest_step_tells_a_change_of_pace_from_a_pause(shortest, factor)
     assert seconds == pytest.approx(0.1 * factor, rel=0.05)
 
 
+@pytest.mark.parametrize(("shortest", "factor"), [(0.053, 1.0), (0.07, 1.35)])
+def test_the_shortest_step_tells_a_pause_at_a_batch_size_that_is_new(shortest, factor):
+    """What is not known of the curve there does not make steps of a round differ."""
+    model = strategies.adaptive().model
+    state = model.init(1)
+    for _ in range(20):
+        state = model.update(state, Measurement.of([32], [0.1], num_steps=[2.0]))
+    expected = model.curves(model.record(state)).seconds(np.array([16.0]))[0]
+    measured = Measurement.of([16], [0.072], num_steps=[2.0], least_seconds=[shortest])
+    state = model.update(state, measured)
+    seconds = model.curves(model.record(state)).seconds(np.array([16.0]))[0]
+    assert seconds == pytest.approx(expected * factor, rel=0.1)
+
+
 def test_a_pause_in_the_first_round_is_none_of_the_pace():
     model = strategies.adaptive().model
     measurement = Measurement.of([32, 32], [0.2, 0.1], num_steps=[2, 2], least_seconds=[0.1, 0.1])

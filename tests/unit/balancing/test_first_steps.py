@@ -36,6 +36,16 @@ def test_a_first_step_that_takes_no_longer_shows_the_curve():
     assert model.curves(model.record(untried)).deviations(np.array([24.0]))[0] > 0.05
 
 
+def test_what_a_held_up_first_step_hides_is_still_new():
+    """Else the next round could show no jump of the curve there, only another pace."""
+    model, state = after_first_steps(0.3, sizes=(24,))
+    points = model.curves(model.record(state)).points[:, 0]
+    assert 32 in points and 24 not in points
+    state = fold(model, [(24, 0.022)], state, num_steps=[1.0])
+    assert seconds_at(model, state, 24) == pytest.approx(0.022, rel=0.05)
+    assert seconds_at(model, state, 32) == pytest.approx(0.036, rel=0.05)
+
+
 @pytest.mark.parametrize(("longer", "least", "most"), [(0.3, 0.2, 0.3), (0.0, 0.0, 0.002)])
 def test_what_first_steps_cost_is_learnt(longer, least, most):
     model, state = after_first_steps(longer)

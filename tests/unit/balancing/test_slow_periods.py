@@ -11,17 +11,23 @@ from hvd_dbs.balancing.solvers.onsets import no_onsets, note_onsets
 SIZE = 64
 
 
-def chance_of_some(begins, num_rounds=200, steps=3):
+def chance_of_some(begins, num_rounds=200, steps=3, always_slow=()):
     """That any rank is slow and cannot have been helped, after rounds in which ranks became slow.
 
     Args:
         begins: How many do, by round.
+        always_slow: Ranks that are slow since round 100.
     """
     state, number = no_onsets(), np.zeros(SIZE)
     for k in range(num_rounds):
         number[np.arange(begins(k)) + k % (SIZE // 2)] += 1
-        quiet = np.full(SIZE, steps * (k + 1.0))
-        periods = SlowPeriods(np.zeros(SIZE), number.copy(), 0.5 * number, quiet)
+        quiet, slower = np.full(SIZE, steps * (k + 1.0)), np.zeros(SIZE)
+        if k >= 100:
+            quiet[list(always_slow)] = steps * 100.0
+            slower[list(always_slow)] = 0.5
+        # One that has never been slow before.
+        number[list(always_slow)] = 0.0
+        periods = SlowPeriods(slower, number.copy(), 0.5 * number, quiet)
         periods, state = note_onsets(state, periods)
     return 1 - np.prod(1 - periods.chance)
 
@@ -37,6 +43,15 @@ def test_ranks_that_become_slow_together_make_fewer_steps_long():
     one_by_one = chance_of_some(lambda k: 1)
     together = chance_of_some(lambda k: 20 if k % 20 == 0 else 0)
     assert together < 0.2 < 0.7 < one_by_one
+
+
+def test_steps_of_ranks_that_are_not_slow_count_while_another_is():
+    """Else fewer would be expected to become slow, and together would look like one by one."""
+    found = [
+        chance_of_some(lambda k: 20 if k % 20 == 0 else 0, steps=20, always_slow=slow)
+        for slow in ((), (0,))
+    ]
+    assert found[1] == pytest.approx(found[0], abs=0.005)
 
 
 def test_a_slow_period_is_expected_to_be_as_those_of_all_ranks():

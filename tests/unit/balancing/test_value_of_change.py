@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from hvd_dbs.balancing import Bounds, Plan
+from hvd_dbs.balancing.curves import AffineCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.solvers.outlook import expected_longest, longest
+from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 
 
@@ -40,6 +42,13 @@ def test_expected_longest_of_normal_times(size, expected):
     assert expected_longest(none, one, none, none) == pytest.approx(expected, abs=0.2)
 
 
+def test_expected_longest_of_a_rank_that_is_known_and_one_that_is_not():
+    """E[max(m, Z)] = m Phi(m/s) + s phi(m/s)."""
+    none = np.zeros(2)
+    found = expected_longest(np.array([0.05, 0.0]), np.array([0.0, 0.1]), none, none)
+    assert found == pytest.approx(0.0698, abs=0.003)
+
+
 @pytest.mark.parametrize(("size", "chance"), [(1, 0.2), (64, 0.01), (1024, 0.001)])
 def test_expected_longest_of_ranks_that_may_become_slow(size, chance):
     none, one = np.zeros(size), np.ones(size)
@@ -54,3 +63,12 @@ def test_a_rank_that_is_late_for_sure_counts_among_many_that_may_become_slow(siz
     mean, chance = np.zeros(size), np.full(size, 1e-6)
     mean[size // 2], chance[size // 2] = 0.5, 0.0
     assert longest(mean, np.full(size, 0.01), chance, np.full(size, 1.0)) >= 0.49
+
+
+def test_a_change_by_curves_that_are_taken_to_be_sure_is_not_said_to_be_worth_nothing():
+    curves = AffineCurves(np.zeros(2), np.array([1.0, 2.0]))
+    solver = ValueOfChange()
+    for current, expected in (((15, 15), ""), ((20, 10), "no change is worth it")):
+        problem = Problem(30, Bounds.of(2), Plan(current))
+        proposal, _ = solver.solve(solver.init(), problem, curves)
+        assert proposal == Proposal(Plan((20, 10)), expected)
