@@ -107,6 +107,18 @@ class PosteriorCurves(PointCurves):
             batch_sizes: One for each rank.
             ranks: For which ranks; None: all.
         """
+        if ranks is not None or batch_sizes.flags.writeable:
+            return self._deviations(batch_sizes, ranks)
+        # A plan is asked about more than once in a decision, as for its seconds.
+        known = self._deviations_of_plans.get(id(batch_sizes))
+        if known is None:
+            known = batch_sizes, self._deviations(batch_sizes, None)
+            self._deviations_of_plans[id(batch_sizes)] = known
+        return known[1]
+
+    def _deviations(
+        self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None
+    ) -> NDArray[np.float64]:
         some = slice(None) if ranks is None else ranks
         b, points = np.maximum(batch_sizes[some], 1.0), self.points[:, some]
         distance, place = np.abs(points[0] - b), np.zeros(b.size, dtype=np.intp)
@@ -118,6 +130,12 @@ class PosteriorCurves(PointCurves):
         rough = new_roughness(b, distance) * self.roughness[some] ** 2
         tilt = (np.log(b / point) * self.elasticity_sd[some]) ** 2
         return np.asarray(np.sqrt(sd**2 + rough + tilt))
+
+    def with_periods(self, periods: SlowPeriods) -> PosteriorCurves:
+        """The same curves, with what is now known of slow periods."""
+        curves = replace(self, periods=periods)
+        vars(curves)["_seconds_of_plans"] = self._seconds_of_plans  # Of both.
+        return curves
 
     def shifted(
         self,
@@ -135,13 +153,22 @@ class PosteriorCurves(PointCurves):
         if noisier == 1.0 and not np.any(removed) and not log_shift.any():
             return self  # With what it has computed already.
         factor = np.exp(log_shift)
-        return replace(
+        curves = replace(
             self,
             times=self.times * factor,
             slope=self.slope * factor,
             sd=noisier * np.sqrt(np.maximum(self.sd**2 - removed, 0.0)),
             noise=self.noise * noisier,
         )
+        curves._seconds_of_plans.update(
+            (plan, (b, seconds * factor)) for plan, (b, seconds) in self._seconds_of_plans.items()
+        )
+        return curves
+
+    @cached_property
+    def _deviations_of_plans(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """As `_seconds_of_plans`."""
+        return {}
 
     def hopeful(self, sigmas: float, current: NDArray[np.float64]) -> PiecewiseCurves:
         """The curves if what is new were faster by so many deviations."""

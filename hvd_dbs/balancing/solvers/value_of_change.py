@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class ValueOfChange:
             plan = _sure_plan(problem, curves)
             return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
         periods, state = note_onsets(state, curves.periods)
-        curves = _drawn_to_equality(problem, replace(curves, periods=periods))
+        curves = _drawn_to_equality(problem, curves.with_periods(periods))
         seconds = float(np.max(curves.seconds(current.samples)))
         best, most, reason = current, 0.0, _NOT_WORTH_IT
         for kind, plan in _candidates(problem, curves):
