@@ -184,7 +184,7 @@ class PosteriorCurves(PointCurves):
         tiles = PRIORS.tile * (current // PRIORS.tile + np.array([[0.0], [1.0]]))
         is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)
         at_tiles = np.stack([self.seconds(np.maximum(b, 1.0)) for b in tiles])
-        at_tiles *= np.exp(-sigmas * tile_roughness(tiles) * self.roughness)
+        at_tiles *= np.exp(-sigmas * tile_factor(tiles) * self.roughness)
         none = np.full_like(self.times, _FLAT), np.full_like(tiles, _FLAT)
         stays = np.where(visited, self.points, np.inf), np.where(visited, self.points, -np.inf)
         new = np.where(is_new, tiles, np.inf), np.where(is_new, tiles, -np.inf)
@@ -211,10 +211,10 @@ def new_roughness(
 
 def filled_tile(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """What filling the last tile adds to that, in parts of tau^2; 0 where it is not filled."""
-    return np.where(batch_sizes % PRIORS.tile == 0, tile_roughness(batch_sizes) ** 2 - 1, 0.0)
+    return np.where(batch_sizes % PRIORS.tile == 0, tile_factor(batch_sizes) ** 2 - 1, 0.0)
 
 
-def tile_roughness(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def tile_factor(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """How uncertain it is what filling the last tile saves, in parts of tau.
 
     Of n tiles each is an nth of a step at most, and half of that is likely.

@@ -38,11 +38,11 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float,
     # Staying shows what its slowest rank takes.
     better = _BETTER_OF_TWO * float(sd_now[np.argmax(mean_now)])
     # The rest of what is unsure is unsure with any plan.
-    known = np.minimum(sd, sd_now)
+    common = np.minimum(sd, sd_now)
     # A few steps show that much of what is new.
-    new = sd**2 - known**2
+    new = sd**2 - common**2
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
-    later = expected_longest(mean - _BETTER_OF_TWO * new, known, *risk)
+    later = expected_longest(mean - _BETTER_OF_TWO * new, common, *risk)
     return now - better, later
 
 

@@ -53,11 +53,11 @@ class CurvePrior:
         cross = self._kernel(b, self._points, rough, self._rough)[:, 0]
         cross = np.where(self._there, cross, 0.0)
         weight = np.einsum("rj,rjk->rk", cross, self._inverse)
-        spread = np.einsum("rj,rjk->rk", weight, self._covariance)
+        with_rest = np.einsum("rj,rjk->rk", weight, self._covariance)
         own = self._kernel(b, b, rough, rough)[:, 0, 0]
         variance = own - np.sum(weight * cross, axis=1)
-        variance += np.sum(spread[:, : weight.shape[1]] * weight, axis=1)
-        return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, spread
+        variance += np.sum(with_rest[:, : weight.shape[1]] * weight, axis=1)
+        return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, with_rest
 
     def elasticity(self, batch_sizes: Rows) -> tuple[Rows, Rows]:
         """D log t / d log b at each rank's batch size, without jumps, and its deviation."""
@@ -68,8 +68,8 @@ class CurvePrior:
         among = self._covariance[:, :, : weight.shape[1]]
         left += np.einsum("rj,rjk,rk->r", weight, among, weight)
         x = batch_sizes / self._first[:, 0]
-        usual = 1 - _FIXED / _pace(x, _FIXED)
-        turn = (1 - _MORE_FIXED / _pace(x, _MORE_FIXED) - usual) / PRIORS.fixed_part_sd
+        usual = 1 - _FIXED / _line(x, _FIXED)
+        turn = (1 - _MORE_FIXED / _line(x, _MORE_FIXED) - usual) / PRIORS.fixed_part_sd
         value = usual + turn * np.sum(weight * self._off, axis=1)
         return value, np.abs(turn) * np.sqrt(np.maximum(left, 0.0))
 
@@ -83,11 +83,11 @@ class CurvePrior:
         return np.asarray(nearby.max(axis=1))
 
     def _mean(self, b: Rows) -> Rows:
-        return self._first[:, 1:] + np.log(_pace(b / self._first[:, :1], _FIXED))
+        return self._first[:, 1:] + np.log(_line(b / self._first[:, :1], _FIXED))
 
     def _tilt(self, b: Rows) -> Rows:
         x = b / self._first[:, :1]
-        return np.log(_pace(x, _MORE_FIXED) / _pace(x, _FIXED)) / PRIORS.fixed_part_sd
+        return np.log(_line(x, _MORE_FIXED) / _line(x, _FIXED)) / PRIORS.fixed_part_sd
 
     def _alike(self, b: Rows, c: Rows) -> Rows:
         away = np.abs(b[:, :, np.newaxis] - c[:, np.newaxis, :])
@@ -99,5 +99,5 @@ class CurvePrior:
         return np.asarray(1.0 + PRIORS.fixed_part_sd**2 * tilt + rough)
 
 
-def _pace(x: Rows, fixed: float) -> Rows:
+def _line(x: Rows, fixed: float) -> Rows:
     return fixed + (1 - fixed) * x

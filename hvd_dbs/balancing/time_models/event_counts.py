@@ -21,7 +21,7 @@ def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps
         steps: Of the round, same shape.
     """
     was_pause = back * (state["rounds"] - state["slow_since"] <= 1)
-    # So may the first round have been.
+    # A change in the second round was a pause of the first.
     was_pause = np.where(state["rounds"] == 2, change, was_pause)
     keep = np.exp(-steps * PRIORS.change_rate)[:, np.newaxis]
     taken_back = np.where(state["rounds"] == 2, 1, 2) * was_pause

@@ -51,7 +51,7 @@ class _Belief:
     variance: Rows
 
     def less_sure(self, part: NDArray[np.intp] | int, by: float) -> _Belief:
-        """With so much more variance of a part that the log time is the sum of."""
+        """With `by` more variance in one of the parts that the log time is the sum of."""
         rows = np.arange(self.z.size)
         covariance, column = self.covariance.copy(), self.column.copy()
         covariance[rows, part, part] += by
@@ -135,14 +135,14 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     """
     has_point, y = fresh == 0, this.log_seconds
     rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / this.steps
-    known = _drifting(state, _expected(state, y, slot, noise), has_point)
+    belief = _drifting(state, _expected(state, y, slot, noise), has_point)
     jumped, changed = (
-        known.less_sure(slot, JUMP_SD**2),
-        known.less_sure(SLOWNESS, PRIORS.change_sd**2),
+        belief.less_sure(slot, JUMP_SD**2),
+        belief.less_sure(SLOWNESS, PRIORS.change_sd**2),
     )
-    is_new, mean, z = ~has_point & (state["rounds"] > 1), known.mean, known.z
+    is_new, mean, z = ~has_point & (state["rounds"] > 1), belief.mean, belief.z
     is_slow = mean[:, SLOWNESS] > PRIORS.slow
-    variances = known.variance, jumped.variance, changed.variance
+    variances = belief.variance, jumped.variance, changed.variance
     surprise = Surprise(z, *variances, *_over_usual(state, y, noise, is_slow), is_new)
     chances = weigh(state, this, surprise, is_slow)
     is_pause = chances.argmax(axis=0) == len(chances) - 1
@@ -151,11 +151,11 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     chances = np.where(is_pause, np.eye(len(chances))[:, -1:], chances)
     noisy, jump, change, back, pause = chances
     rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
-    parts = {"noise": noise / known.variance, "roughness": rough / known.variance}
-    scale = _learn_variances(state, z**2 / known.variance, noisy, parts)[:, None, None]
-    averaged, covariance = known.updated()
+    parts = {"noise": noise / belief.variance, "roughness": rough / belief.variance}
+    scale = _learn_variances(state, z**2 / belief.variance, noisy, parts)[:, None, None]
+    averaged, covariance = belief.updated()
     # Averages are known in proportion to the noise, which is only known by and by.
-    of_noise, of_pause = (averaged, covariance * scale), (mean, known.covariance)
+    of_noise, of_pause = (averaged, covariance * scale), (mean, belief.covariance)
     _mix(
         state,
         np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),
@@ -168,7 +168,7 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     count_events(state, change, back, np.where(this.is_first, 0.0, pause), this.steps)
     count_first_steps(state, this.is_first, pause, np.asarray(np.exp(y) * -np.expm1(-z)))
     new_pace = change + back > 0.5
-    _follow(state, z / np.sqrt(known.variance), noisy * has_point, new_pace)
+    _follow(state, z / np.sqrt(belief.variance), noisy * has_point, new_pace)
     is_back = back > 0.5
     if is_back.any():
         _go_back(state, np.flatnonzero(is_back), y, noise)
