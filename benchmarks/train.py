@@ -233,6 +233,7 @@ def _parse() -> argparse.Namespace:
             type=float if field.name == "curve_seconds" else int,
             help=f"default: {field.default}",
         )
+    # Twice what all strategies take on 2 slow cores.
     parser.add_argument("--timeout", type=float, default=2400.0, help="seconds of a job at most")
     parser.add_argument("--json", type=Path, default=Path("build/train.json"))
     parser.add_argument("--picture", type=Path, default=Path("build/train.png"))

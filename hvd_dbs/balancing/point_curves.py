@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +15,28 @@ from hvd_dbs.balancing.piecewise_curves import NarrowCurves, PiecewiseCurves
 _FLAT = 1e-30
 LEAST_ELASTICITY = 0.2
 """Below the smallest point a step gets shorter by at least this part of what samples do."""
+
+OfPlans = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
+"""By id, batch sizes that cannot change, kept so that their id stays theirs, and values there."""
+
+
+def once_a_plan(
+    compute: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    batch_sizes: NDArray[np.float64],
+    known: OfPlans,
+) -> NDArray[np.float64]:
+    """Values at batch sizes, computed once: all who take part in a decision ask about its plans.
+
+    Args:
+        compute: Gives them; shapes `[size]`.
+        batch_sizes: One for each rank; those that may still change are not kept.
+        known: What has been computed; it is changed.
+    """
+    if batch_sizes.flags.writeable:
+        return compute(batch_sizes)
+    if id(batch_sizes) not in known:
+        known[id(batch_sizes)] = batch_sizes, compute(batch_sizes)
+    return known[id(batch_sizes)][1]
 
 
 @dataclass(frozen=True)
@@ -37,14 +60,7 @@ class PointCurves:
 
     def seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Busy seconds of each rank at its own batch size; shapes `[size]`."""
-        if batch_sizes.flags.writeable:
-            return self._seconds(batch_sizes)
-        # A plan is asked about by everyone who takes part in a decision.
-        known = self._seconds_of_plans.get(id(batch_sizes))
-        if known is None:
-            known = batch_sizes, self._seconds(batch_sizes)
-            self._seconds_of_plans[id(batch_sizes)] = known
-        return known[1]
+        return once_a_plan(self._seconds, batch_sizes, self._seconds_of_plans)
 
     def _seconds(self, batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         # In 64 bits, counting takes several times as long.
@@ -132,8 +148,7 @@ class PointCurves:
         return PiecewiseCurves(first, last, start, slope)
 
     @cached_property
-    def _seconds_of_plans(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Batch sizes that cannot change, kept so that their id stays theirs, and seconds there."""
+    def _seconds_of_plans(self) -> OfPlans:
         return {}
 
     @cached_property

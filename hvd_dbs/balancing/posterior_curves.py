@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves, pick
-from hvd_dbs.balancing.point_curves import PointCurves
+from hvd_dbs.balancing.point_curves import OfPlans, PointCurves, once_a_plan
 from hvd_dbs.balancing.priors import PRIORS
 
 _FLAT = 1e-30
@@ -107,17 +107,12 @@ class PosteriorCurves(PointCurves):
             batch_sizes: One for each rank.
             ranks: For which ranks; None: all.
         """
-        if ranks is not None or batch_sizes.flags.writeable:
+        if ranks is not None:
             return self._deviations(batch_sizes, ranks)
-        # A plan is asked about more than once in a decision, as for its seconds.
-        known = self._deviations_of_plans.get(id(batch_sizes))
-        if known is None:
-            known = batch_sizes, self._deviations(batch_sizes, None)
-            self._deviations_of_plans[id(batch_sizes)] = known
-        return known[1]
+        return once_a_plan(self._deviations, batch_sizes, self._deviations_of_plans)
 
     def _deviations(
-        self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None
+        self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
     ) -> NDArray[np.float64]:
         some = slice(None) if ranks is None else ranks
         b, points = np.maximum(batch_sizes[some], 1.0), self.points[:, some]
@@ -134,7 +129,8 @@ class PosteriorCurves(PointCurves):
     def with_periods(self, periods: SlowPeriods) -> PosteriorCurves:
         """The same curves, with what is now known of slow periods."""
         curves = replace(self, periods=periods)
-        vars(curves)["_seconds_of_plans"] = self._seconds_of_plans  # Of both.
+        # Times are the same, and so is what has been computed of them.
+        vars(curves)["_seconds_of_plans"] = self._seconds_of_plans
         return curves
 
     def shifted(
@@ -166,8 +162,7 @@ class PosteriorCurves(PointCurves):
         return curves
 
     @cached_property
-    def _deviations_of_plans(self) -> dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """As `_seconds_of_plans`."""
+    def _deviations_of_plans(self) -> OfPlans:
         return {}
 
     def hopeful(self, sigmas: float, current: NDArray[np.float64]) -> PiecewiseCurves:

@@ -92,7 +92,7 @@ def plan_within(problem: Problem, curves: TimeCurves, deadline: float) -> Plan |
     if bracket is None:
         return None
     caps, together = bracket.caps(), bracket.deadline
-    late = _late(curves, grid, caps, together)
+    late = _late(curves, grid, caps, (together, deadline))
     if late.size:
         soonest = _closed(curves.take(late), grid.take(late), 0, deadline, likely, is_strict=True)
         if soonest is None:
@@ -136,19 +136,26 @@ def _closed(
 
 
 def _late(
-    curves: TimeCurves, grid: Grid, caps: NDArray[np.int64], deadline: float
+    curves: TimeCurves, grid: Grid, caps: NDArray[np.int64], deadlines: tuple[float, float]
 ) -> NDArray[np.intp]:
-    """The ranks that are late with their fewest samples, if the last one may be sooner with more.
+    """The ranks that are late with their fewest samples, if the last one need not or may not be.
 
-    That is so where its curve falls, as saw-teeth do.
+    It need not be where its curve falls, as saw-teeth do.
+
+    Args:
+        curves: Seconds by rank.
+        grid: Allowed units.
+        caps: Most units by rank that meet the first deadline, or the fewest, shape `[size]`.
+        deadlines: Of the others, and what a step may take at most.
     """
+    together, longest = deadlines
     few = np.flatnonzero(caps == grid.low)
     fewest = curves.take(few).seconds(grid.low[few].astype(np.float64) * grid.multiple_of)
-    late = few[fewest > deadline]
-    if late.size:
+    late = few[fewest > together]
+    if late.size and (latest := float(np.max(fewest))) <= longest:
         last = few[[np.argmax(fewest)]]
-        sooner = float(np.max(fewest)) * (1 - _ACCURACY)
-        if curves.take(last).units_within(sooner, grid.take(last))[0] < grid.low[last[0]]:
+        sooner = curves.take(last).units_within(latest * (1 - _ACCURACY), grid.take(last))
+        if sooner[0] < grid.low[last[0]]:
             return last[:0]
     return late
 

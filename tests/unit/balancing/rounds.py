@@ -1,10 +1,16 @@
-"""Rounds that a time model folds in or a controller decides on, and what comes of them."""
+"""Problems of a solver, rounds of a time model or a controller, and what comes of them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
+from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
+from hvd_dbs.balancing.plan import Problem
+
+
+def even(total, size, **bounds):
+    allowed = Bounds.of(size, **bounds)
+    return Problem(total, allowed, Plan.proportional(total, [1.0] * size, allowed))
 
 
 def fold(model, rounds, state=None, **fields):
