@@ -24,7 +24,6 @@ class Overhead:
     def __init__(self, exclude: Callable[[float], None]) -> None:
         self._exclude = exclude
         self._rounds: deque[float] = deque(maxlen=_ROUNDS_REMEMBERED)
-        self._num_cores = num_usable_cores()
         self.restart()
 
     @property
@@ -33,8 +32,12 @@ class Overhead:
         return statistics.fmean(self._rounds) if self._rounds else 0.0
 
     def restart(self) -> None:
-        """Forgets what the round under way took so far."""
+        """A training begins: forgets what the round under way took so far.
+
+        A container's quota of processor time may have changed since the last one.
+        """
         self._since_round = 0.0
+        self._num_cores = num_usable_cores()
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
