@@ -9,10 +9,14 @@ from hvd_dbs.balancing.plan import Plan
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 
-_POINTS, _LEAST_SD = 16, 1e-6
+_LEAST_SD = 1e-6
+_WITHIN = (1 - np.cos(np.linspace(0, np.pi, 16))) / 2
+_BEYOND = np.linspace(0, 1, 9)[1:]
+"""Where distribution functions are looked at: up to the longest usual time, closer at both ends,
+and from there to the longest one of a rank that has become slow."""
 _BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
-_MOST_RANKS, _REST = 128, 128
+_MOST_RANKS, _REST = 64, 64
 """Of more ranks, the latest ones are looked at, and a sample of the others; both are even."""
 
 
@@ -34,7 +38,6 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float,
     risk = chance[ranks], further[ranks], stands_for
     mean_now, mean, sd_now = mean_now[ranks], mean[ranks], sd_now[ranks]
     sd = curves.deviations(plan.samples, ranks)
-    now = expected_longest(mean_now, sd_now, *risk)
     # Staying shows what its slowest rank takes.
     better = _BETTER_OF_TWO * float(sd_now[np.argmax(mean_now)])
     # The rest of what is unsure is unsure with any plan.
@@ -42,8 +45,9 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float,
     # A few steps show that much of what is new.
     new = sd**2 - common**2
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
-    later = expected_longest(mean - _BETTER_OF_TWO * new, common, *risk)
-    return now - better, later
+    means = np.stack([mean_now, mean - _BETTER_OF_TWO * new])
+    now, later = expected_longest(means, np.stack([sd_now, common]), *risk)
+    return float(now) - better, float(later)
 
 
 def longest(
@@ -51,10 +55,21 @@ def longest(
     sd: NDArray[np.float64],
     chance: NDArray[np.float64],
     further: NDArray[np.float64],
-) -> float:
-    """`expected_longest` of thousands of ranks, of which a part is looked at; shapes `[size]`."""
-    ranks, stands_for = _latest(mean + 3 * sd, np.where(chance > 0, further, 0.0))
-    return expected_longest(mean[ranks], sd[ranks], chance[ranks], further[ranks], stands_for)
+) -> NDArray[np.float64]:
+    """`expected_longest` of thousands of ranks, of which a part is looked at.
+
+    Args:
+        mean: Shape `[cases, size]`; the others `[size]`.
+        sd: Deviations.
+        chance: Of being slow.
+        further: By how much larger the mean is then.
+
+    Returns:
+        Shape `[cases]`.
+    """
+    latest = np.max(mean, axis=0) + 3 * sd
+    ranks, stands_for = _latest(latest, np.where(chance > 0, further, 0.0))
+    return expected_longest(mean[:, ranks], sd[ranks], chance[ranks], further[ranks], stands_for)
 
 
 def _latest(
@@ -81,43 +96,59 @@ def expected_longest(
     chance: NDArray[np.float64],
     further: NDArray[np.float64],
     stands_for: float = 1.0,
-) -> float:
+) -> NDArray[np.float64]:
     """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance.
 
     It is the integral of one minus the product of the distribution functions.
 
     Args:
-        mean: Shape `[ranks]`, likewise those that follow.
+        mean: Shape `[..., ranks]`; those that follow likewise, or `[ranks]`.
         sd: Deviations.
         chance: Of being slow.
         further: By how much larger the mean is then.
-        stands_for: Ranks that each one after the first 128 stands for.
+        stands_for: Ranks that each one after the first 64 stands for.
+
+    Returns:
+        Shape `[...]`.
 
     Example:
         >>> none, one = np.zeros(2), np.ones(2)
-        >>> round(expected_longest(none, one, none, none), 2)  # 1 / sqrt(pi)
+        >>> round(float(expected_longest(none, one, none, none)), 2)  # 1 / sqrt(pi)
         0.56
     """
     sd, slow_sd = np.maximum(sd, _LEAST_SD), np.hypot(sd, PRIORS.slow_sd * further)
-    top, end = mean + 3.5 * sd, mean + further + 2.5 * slow_sd
+    least = np.max(mean - 3 * sd, axis=-1, keepdims=True)
+    most = np.max(mean + 3.5 * sd, axis=-1, keepdims=True)
+    q = least + (most - least) * _WITHIN
     at_risk = chance * further > 0
-    least, most = float(np.max(mean - 3 * sd)), float(np.max(top))
-    q = least + (most - least) * (1 - np.cos(np.linspace(0, np.pi, _POINTS))) / 2
-    last = float(np.max(np.where(at_risk, end, most)))
-    if last > most:
-        q = np.concatenate([q, np.linspace(most, last, _POINTS)[1:]])
-    over = _beyond((q[:, np.newaxis] - mean) / sd)
     if at_risk.any():
-        slow = _beyond((q[:, np.newaxis] - mean - further) / np.maximum(slow_sd, _LEAST_SD))
-        over = over + chance * (slow - over)
-    within = 1 - over
-    rest = np.prod(within[:, _MOST_RANKS:], axis=1) ** stands_for
-    beyond = 1 - np.prod(within[:, :_MOST_RANKS], axis=1) * rest
-    return float(q[0] + np.sum(np.diff(q) * (beyond[1:] + beyond[:-1]) / 2))
+        end = np.where(at_risk, mean + further + 2.5 * slow_sd, most)
+        last = np.maximum(np.max(end, axis=-1, keepdims=True), most)
+        q = np.concatenate([q, most + (last - most) * _BEYOND], axis=-1)
+    off = q[..., np.newaxis] - mean[..., np.newaxis, :]
+    over = _beyond(off / sd[..., np.newaxis, :])
+    if at_risk.any():
+        off -= further
+        off /= slow_sd[..., np.newaxis, :]
+        slow = _beyond(off)
+        slow -= over
+        slow *= chance
+        over += slow
+    within = np.subtract(1, over, out=over)
+    rest = np.prod(within[..., _MOST_RANKS:], axis=-1) ** stands_for
+    beyond = 1 - np.prod(within[..., :_MOST_RANKS], axis=-1) * rest
+    areas = np.diff(q, axis=-1) * (beyond[..., 1:] + beyond[..., :-1]) / 2
+    return np.asarray(q[..., 0] + np.sum(areas, axis=-1))
 
 
 def _beyond(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Chance that a standard normal is larger, to about 1 % (Lin, 1989)."""
-    away = np.abs(x)
-    tail = 0.5 * np.exp(-(0.717 + 0.416 * away) * away)
-    return np.where(x < 0, 1 - tail, tail)
+    away = np.abs(x)  # From here on in place: new memory takes as long as the arithmetic.
+    tail = away * -0.416
+    tail -= 0.717
+    tail *= away
+    np.exp(tail, out=tail)
+    tail *= 0.5
+    tail -= 0.5
+    np.copysign(tail, x, out=tail)
+    return np.subtract(0.5, tail, out=tail)

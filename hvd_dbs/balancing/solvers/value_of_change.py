@@ -114,20 +114,16 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
     """
     periods = curves.periods
-    none = np.zeros(current.size)
     if not periods.number.any():
-        return none
+        return np.zeros(current.size)
     chance, further = periods.chance, periods.further
     risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
+    slower = np.outer((0.0, 1.0, 1 + 2 * PRIORS.slow_sd), further * risky)
     samples = current.samples
     rates, sd = samples / curves.seconds(samples), curves.deviations(samples)
-
-    def promise(slower: NDArray[np.float64]) -> float:
-        together = -np.log(np.sum(rates * np.exp(-slower)))
-        return longest(together - slower, sd, chance, further)
-
-    mean = further * risky
-    return min((none, mean, mean * (1 + 2 * PRIORS.slow_sd)), key=promise)
+    together = -np.log(np.sum(rates * np.exp(-slower), axis=1, keepdims=True))
+    promised = longest(together - slower, sd, chance, further)
+    return np.asarray(slower[np.argmin(promised)])
 
 
 def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCurves:

@@ -62,7 +62,10 @@ def test_a_rank_that_is_late_for_sure_counts_among_many_that_may_become_slow(siz
     """More ranks than are looked at would be later than it, if they became slow."""
     mean, chance = np.zeros(size), np.full(size, 1e-6)
     mean[size // 2], chance[size // 2] = 0.5, 0.0
-    assert longest(mean, np.full(size, 0.01), chance, np.full(size, 1.0)) >= 0.49
+    cases = np.stack([mean, np.zeros(size)])
+    late, equal = longest(cases, np.full(size, 0.01), chance, np.full(size, 1.0))
+    assert late >= 0.49
+    assert equal < 0.1
 
 
 def test_a_change_by_curves_that_are_taken_to_be_sure_is_not_said_to_be_worth_nothing():
