@@ -137,7 +137,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     # What is known of curves.
     "tiles": (
         "Multiples of 16 are like any other batch size.",
-        _priors(posterior_curves, tile_roughness=1.0),
+        [(posterior_curves, "tile_factor", np.ones_like)],
     ),
     "equal machines": (
         "Ranks are never taken to be equal.",

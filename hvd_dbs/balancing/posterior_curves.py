@@ -215,4 +215,4 @@ def tile_factor(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     Of n tiles each is an nth of a step at most, and half of that is likely.
     """
     tiles = np.maximum(batch_sizes, 1.0) / PRIORS.tile
-    return np.clip(0.5 / tiles / PRIORS.roughness_sd, 1.0, PRIORS.tile_roughness)
+    return np.maximum(0.5 / tiles / PRIORS.roughness_sd, 1.0)

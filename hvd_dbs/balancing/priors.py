@@ -22,11 +22,11 @@ class Priors:
     """Log seconds by which a curve leaves the smooth line: kernels differ by a few per cent."""
     tile: float = 16.0
     """Samples of which multiples fill tiles: kernels compute blocks of 8 to 32."""
-    tile_roughness: float = 8.0
-    """Times the roughness that filling a tile may save, at most: a quarter of a step."""
     jump_rate: float = 0.02
     """Part of batch sizes that are off the smooth line by a tenth or more: 2.3 % on four measured
     GPUs."""
+    jump_sd: float = 0.25
+    """Log seconds by which those are: a quarter of a step. More is another pace."""
 
     # What a round shows of it.
     noise_sd: float = 0.03

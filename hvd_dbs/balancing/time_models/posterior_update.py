@@ -25,8 +25,6 @@ SLOWNESS = CAPACITY
 OF_CURVE = ("batch_size", "mean", "covariance", "visited_at", "jumps")
 """Kept a second time, as they were at the baseline speed."""
 LEAST_VARIANCE = 1e-12
-JUMP_SD = PRIORS.tile_roughness * PRIORS.roughness_sd
-"""Log seconds of a jump of the curve: what filling a tile saves at most. More is another pace."""
 _LONGEST_TREND = PRIORS.trend_sigmas**2 / (2 * PRIORS.trend_rounds - 1)
 """Square of the mean of surprises, in deviations, that is no chance: the variance of a mean with
 weights 1 / n is 1 / (2 n - 1)."""
@@ -137,7 +135,7 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / this.steps
     belief = _drifting(state, _expected(state, y, slot, noise), has_point)
     jumped, changed = (
-        belief.less_sure(slot, JUMP_SD**2),
+        belief.less_sure(slot, PRIORS.jump_sd**2),
         belief.less_sure(SLOWNESS, PRIORS.change_sd**2),
     )
     is_new, mean, z = ~has_point & (state["rounds"] > 1), belief.mean, belief.z
