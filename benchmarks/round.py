@@ -5,10 +5,11 @@
 
 Both ways take turns, strategy by strategy. In each step every rank is busy for a while, the last
 one longest, and all meet as they do in training. What is told is the time that the main thread
-of a rank spends on a round: the median over rounds, and of the ranks the slowest. Then `adaptive`
-on equal ranks as it is in a job: decisions where it wants them, steps compared between. The last
-line is the cost of the change signal that travels with the gradients: steps with and without it in
-turn.
+of a rank spends on a round: the median over rounds, and of the ranks the slowest. *Counted* is what
+a job takes a round beside the steps to cost: that, and its share of the processor time that the
+other thread took, where the rank's cores have no time to spare. Then `adaptive` on equal ranks as
+it is in a job: decisions where it wants them, steps compared between. The last line is the cost of
+the change signal that travels with the gradients: steps with and without it in turn.
 """
 
 from __future__ import annotations
@@ -125,10 +126,10 @@ def main() -> None:
     silent, telling = _travelling(collective)
     if collective.rank == 0:
         print(f"\n**A round of decision on {collective.size} ranks, ms (median; 90 %)**\n")
-        print("| strategy | waited for | beside the steps |\n|---|---:|---:|")
+        print("| strategy | waited for | beside the steps | counted |\n|---|---:|---:|---:|")
         for row in rows:
             waited, beside = ("{:.2f}; {:.2f}".format(*row[way]) for way in ("waits", "beside"))
-            print(f"| `{row['strategy']}` | {waited} | {beside} |")
+            print(f"| `{row['strategy']}` | {waited} | {beside} | {row['counted']:.2f} |")
         print(
             f"\n`adaptive` on equal ranks: {peace:.3f} ms a step, {num_decisions} decisions and "
             f"the comparisons of {_PEACE_STEPS} steps.\n"
@@ -147,7 +148,7 @@ def measure(collective: Collective, num_rounds: int) -> Iterator[dict[str, Any]]
     for name in _STRATEGIES:
         waiting = Training(collective, name, every=1)
         going_on = Training(collective, name, every=_STEPS_IN_ROUND)
-        waits, beside = [], []
+        waits, beside, counted = [], [], []
         for _ in range(_WARM_UP + num_rounds):
             waiting.step()
             waits.append(waiting.decide())
@@ -156,12 +157,14 @@ def measure(collective: Collective, num_rounds: int) -> Iterator[dict[str, Any]]
                 going_on.step()
                 seconds += going_on.balance()
             beside.append(seconds)
+            counted.append(going_on.rounds.overhead.round_seconds)
         for training in (waiting, going_on):
             training.end()
         yield {
             "strategy": name,
             "waits": _slowest(collective, waits),
             "beside": _slowest(collective, beside),
+            "counted": _slowest(collective, counted)[0],
         }
 
 

@@ -122,8 +122,7 @@ class Controller:
     def note_communication(self, seconds: float) -> None:
         """What a step of the last round took beyond what the time curves say. For rank 0.
 
-        It is the same for all ranks, whatever the plan is. Predicted seconds include it, and where
-        it is long, a change of plan has to gain more.
+        It is the same for all ranks, whatever the plan is. Predicted seconds include it.
 
         Args:
             seconds: NaN: unknown.
@@ -241,7 +240,6 @@ class Controller:
                     self.bounds,
                     self.plan,
                     self.decision_seconds,
-                    self._communication.seconds,
                 )
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
                 plan = problem.in_multiples(proposal.plan, curves)

@@ -123,14 +123,12 @@ class Problem:
         bounds: Allowed local batch sizes.
         current: The plan in force.
         decision_seconds: What a decision costs all ranks, positive.
-        communication_seconds: What a step takes beyond the time curves, whatever the plan is.
     """
 
     global_batch_size: int
     bounds: Bounds
     current: Plan
     decision_seconds: float = DECISION_SECONDS
-    communication_seconds: float = 0.0
 
     def apportion(self, shares: Sequence[float] | NDArray[np.float64]) -> Plan:
         """The plan within the bounds that is nearest to `shares`, shape `[size]`."""

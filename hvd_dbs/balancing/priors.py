@@ -67,7 +67,7 @@ class Priors:
     """Steps from a decision until its plan holds, since data are prepared ahead; as many show what
     is new in a plan."""
     switch: float = 2.0
-    """Steps' worth of time that a change of plan costs: kernels tune themselves."""
+    """Busy steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0
     """Ranks that count as seen to be equal beforehand, for each rank: machines often are."""
     unequal_sd: float = 0.15

@@ -33,7 +33,7 @@ class ValueOfChange:
     L the steps that paces are expected to last, and C the price of a switch in steps, a plan is
     worth
 
-        L (J'(now) - J'(plan)) - max(C (1 + communication / busy), first steps / busy).
+        L (J'(now) - J'(plan)) - max(C, first steps / busy).
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
     more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares,
@@ -62,7 +62,7 @@ class ValueOfChange:
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
-            price = max(_price(problem, seconds), _first_steps(curves, plan) / seconds)
+            price = max(PRIORS.switch, _first_steps(curves, plan) / seconds)
             value = (now - then) / PRIORS.change_rate - price
             if value > most:
                 best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
@@ -72,13 +72,8 @@ class ValueOfChange:
 def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
     plan = equal_finish(problem, curves)
     now, then = (float(np.max(curves.seconds(one.samples))) for one in (problem.current, plan))
-    is_worth_it = np.log(now / then) > PRIORS.change_rate * _price(problem, now)
+    is_worth_it = np.log(now / then) > PRIORS.change_rate * PRIORS.switch
     return plan if is_worth_it else problem.current
-
-
-def _price(problem: Problem, busy_seconds: float) -> float:
-    """What a switch costs, in parts of the busy seconds of a step."""
-    return PRIORS.switch * (1 + problem.communication_seconds / busy_seconds)
 
 
 def _first_steps(curves: PosteriorCurves, plan: Plan) -> float:

@@ -11,22 +11,26 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 
 
 def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps: Rows) -> None:
-    """Counts a round; a change that the next round takes back was a pause.
+    """Counts a round; a rank that is slow for one round has paused, whatever that looked like.
 
     Args:
-        state: Its "events", changes, pauses and steps, are changed.
+        state: Its "events", changes, pauses and steps, are changed; of the rest, the pace is that
+            after the round, and "last_change" the chance of a change in the round before.
         change: Chance that the pace has changed, shape `[rows]`.
         back: Chance that it has returned to the baseline speed, same shape.
         pause: Chance that a step has paused, same shape.
         steps: Of the round, same shape.
     """
-    was_pause = back * (state["rounds"] - state["slow_since"] <= 1)
+    has_begun = (state["peak"] > 0) & (state["rounds"] - state["slow_since"] <= 1)
+    is_over = has_begun & ((state["mean"][:, -1] <= PRIORS.slow) | (back > 0.5))
+    was_pause = np.where(is_over, state["last_change"], 0.0)
+    changes = change + np.where(is_over, -was_pause, back)
     # A change in the second round was a pause of the first.
-    was_pause = np.where(state["rounds"] == 2, change, was_pause)
+    first = np.where(state["rounds"] == 2, change, 0.0)
     keep = np.exp(-steps * PRIORS.change_rate)[:, np.newaxis]
-    taken_back = np.where(state["rounds"] == 2, 1, 2) * was_pause
-    new = np.column_stack([change + back - taken_back, pause + was_pause, steps])
+    new = np.column_stack([changes - first, pause + was_pause + first, steps])
     state["events"] = np.maximum(state["events"] * keep + new, 0.0)
+    state["last_change"] = change
 
 
 def pooled_rates(events: Rows) -> Rows:

@@ -71,6 +71,7 @@ class Posterior:
             "roughness": np.tile([PRIORS.roughness_sd**2, 1.0], (num_rows, 1)),
             "trend": np.zeros(num_rows),
             "suspect": np.zeros((num_rows, 4)),
+            "last_change": np.zeros(num_rows),
             "events": np.zeros((num_rows, 3)),
             "rates": np.tile([PRIORS.change_rate, PRIORS.pause_rate], (num_rows, 1)),
             "first_steps": np.zeros((num_rows, 3)),

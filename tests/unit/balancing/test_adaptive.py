@@ -88,16 +88,6 @@ def test_one_slow_rank_is_found_among_equal_ones():
     assert samples[5] < 0.5 * np.median(samples) and np.ptp(np.delete(samples, 5)) <= 4
 
 
-def test_a_gain_counts_for_less_where_a_step_is_mostly_communication():
-    def plan(communication):
-        controller = controller_of(2)
-        controller.note_communication(communication)
-        trained(controller, np.array([1.0, 1.08]), 12, np.random.default_rng(4), noise=0.002)
-        return controller.plan.batch_sizes
-
-    assert plan(0.0) != (64, 64) and plan(100.0) == (64, 64)
-
-
 def test_asks_often_while_plans_change_and_rarely_when_calm():
     rng = np.random.default_rng(3)
     controller = Controller(strategies.adaptive(), 256, Bounds.of(4, 1), 4)

@@ -44,6 +44,21 @@ def test_a_long_step_is_a_pause_in_a_job_whose_ranks_pause_and_never_change():
     assert after_a_long_step(1.4, None) > 1.15
 
 
+def test_a_long_step_that_may_be_a_change_is_counted_as_a_pause_once_it_is_over():
+    rng, state = np.random.default_rng(3), MODEL.init(256)
+    as_often = records_of(1, 0.0, 0.0)
+    as_often[:, -3:] = 10, 10, 1000
+    changes = []
+    for longer in [1.0] * 8 + [2.0, 1.0]:
+        seconds = 0.1 * longer * np.exp(0.02 * rng.standard_normal(256))
+        state = MODEL.pool(state, as_often)
+        measurement = Measurement.of(np.full(256, 32.0), seconds, num_steps=np.ones(256))
+        state = MODEL.update(state, measurement)
+        changes.append(MODEL.record(state)[:, -3].mean())
+    assert changes[-2] > 0.4
+    assert changes[-1] < 0.1
+
+
 def test_it_is_a_change_in_a_job_whose_ranks_change():
     assert after_a_long_step(2.5, CHANGING) > 1.8
     assert after_a_long_step(2.5, None) == pytest.approx(1.0, rel=0.05)
