@@ -10,8 +10,8 @@ from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 
 _LEAST_SD = 1e-6
-_WITHIN = (1 - np.cos(np.linspace(0, np.pi, 16))) / 2
-_BEYOND = np.linspace(0, 1, 9)[1:]
+_USUAL = (1 - np.cos(np.linspace(0, np.pi, 16))) / 2
+_SLOW = np.linspace(0, 1, 9)[1:]
 """Where distribution functions are looked at: up to the longest usual time, closer at both ends,
 and from there to the longest one of a rank that has become slow."""
 _BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
@@ -119,12 +119,12 @@ def expected_longest(
     sd, slow_sd = np.maximum(sd, _LEAST_SD), np.hypot(sd, PRIORS.slow_sd * further)
     least = np.max(mean - 3 * sd, axis=-1, keepdims=True)
     most = np.max(mean + 3.5 * sd, axis=-1, keepdims=True)
-    q = least + (most - least) * _WITHIN
+    q = least + (most - least) * _USUAL
     at_risk = chance * further > 0
     if at_risk.any():
         end = np.where(at_risk, mean + further + 2.5 * slow_sd, most)
         last = np.maximum(np.max(end, axis=-1, keepdims=True), most)
-        q = np.concatenate([q, most + (last - most) * _BEYOND], axis=-1)
+        q = np.concatenate([q, most + (last - most) * _SLOW], axis=-1)
     off = q[..., np.newaxis] - mean[..., np.newaxis, :]
     over = _beyond(off / sd[..., np.newaxis, :])
     if at_risk.any():
