@@ -25,6 +25,24 @@ def test_the_time_of_a_decision_is_no_part_of_the_step_behind_it(monkeypatch):
     assert one.round_seconds == 0.75
 
 
+def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
+    for cores, seconds in ((1, 0.5), (4, 0.125), (0.25, 2.0)):
+        monkeypatch.setattr(overhead, "num_usable_cores", lambda cores=cores: cores)
+        one = overhead.Overhead(lambda _: None)
+        one.count_beside(0.5)
+        one.begin_round()
+        assert one.round_seconds == seconds
+
+
+def test_a_container_that_is_limited_later_costs_more_from_the_next_training_on(monkeypatch):
+    one = overhead.Overhead(lambda _: None)
+    monkeypatch.setattr(overhead, "num_usable_cores", lambda: 0.25)
+    one.restart()
+    one.count_beside(0.5)
+    one.begin_round()
+    assert one.round_seconds == 2.0
+
+
 class BusyObserver(Observer):
     """Takes 40 ms of processor time for a round."""
 

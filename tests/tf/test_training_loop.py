@@ -74,24 +74,6 @@ def test_the_step_that_runs_now_is_known_with_its_samples():
         assert one.samples_under_way == 0
 
 
-def test_what_is_done_beside_the_training_costs_it_a_core_for_that_long(monkeypatch):
-    for cores, seconds in ((1, 0.5), (4, 0.125), (0.25, 2.0)):
-        monkeypatch.setattr(overhead, "num_usable_cores", lambda cores=cores: cores)
-        one = overhead.Overhead(lambda _: None)
-        one.count_beside(0.5)
-        one.begin_round()
-        assert one.round_seconds == seconds
-
-
-def test_a_container_that_is_limited_later_costs_more_from_the_next_training_on(monkeypatch):
-    one = overhead.Overhead(lambda _: None)
-    monkeypatch.setattr(overhead, "num_usable_cores", lambda: 0.25)
-    one.restart()
-    one.count_beside(0.5)
-    one.begin_round()
-    assert one.round_seconds == 2.0
-
-
 def test_where_samples_differ_in_cost_the_clock_counts_it():
     controller = Controller(strategies.resolve("dbs", every=2), 4, Bounds.of(1, minimum=1))
     one = TrainingLoop(AloneCollective(), controller)

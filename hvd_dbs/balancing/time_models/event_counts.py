@@ -22,7 +22,8 @@ def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps
         steps: Of the round, same shape.
     """
     has_begun = (state["peak"] > 0) & (state["rounds"] - state["slow_since"] <= 1)
-    is_over = has_begun & ((state["mean"][:, -1] <= PRIORS.slow) | (back > 0.5))
+    slower = state["mean"][:, -1]  # What follows the points is the slowness.
+    is_over = has_begun & ((slower <= PRIORS.slow) | (back > 0.5))
     was_pause = np.where(is_over, state["last_change"], 0.0)
     changes = change + np.where(is_over, -was_pause, back)
     # A change in the second round was a pause of the first.

@@ -18,7 +18,7 @@ from benchmarks.gpu_curves import (
 )
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
-from tests.unit.balancing.rounds import controller_of, trained
+from tests.unit.balancing.rounds import controller_of, fold, trained
 
 
 def cold_runs(cases, setting=None):
@@ -86,6 +86,17 @@ def test_one_slow_rank_is_found_among_equal_ones():
     trained(controller, factors, 30, np.random.default_rng(3))
     samples = controller.plan.samples
     assert samples[5] < 0.5 * np.median(samples) and np.ptp(np.delete(samples, 5)) <= 4
+
+
+def test_a_change_is_worth_as_much_however_long_ranks_wait_for_each_other():
+    """Whether that is communication, or other ranks that pause."""
+    plans = []
+    for seconds in (0.0, 100.0):
+        controller = controller_of(2)
+        controller.note_communication(seconds)
+        trained(controller, np.array([1.0, 1.08]), 12, np.random.default_rng(4), noise=0.002)
+        plans.append(controller.plan.batch_sizes)
+    assert plans[0] == plans[1] != (64, 64)
 
 
 def test_asks_often_while_plans_change_and_rarely_when_calm():
@@ -243,3 +254,14 @@ def test_large_batches_are_not_drawn_to_whole_tiles():
                 whole += int(np.sum(decision.plan.samples % 16 == 0))
                 every += 4
     assert every and whole / every <= 0.2
+
+
+@pytest.mark.parametrize(("batch_size", "saved"), [(16, 0.5), (32, 0.25), (64, 0.125)])
+def test_filling_the_last_tile_of_a_step_may_save_half_of_it(batch_size, saved):
+    """Of log seconds; a curve that has been seen one sample below it."""
+    model = strategies.adaptive().model
+    state = fold(model, [(batch_size - 1, 0.1)] * 30, num_steps=[5.0])
+    curves = model.curves(model.record(state))
+    at, below = (float(curves.deviations(np.array([b]))[0]) for b in (batch_size, batch_size - 2.0))
+    assert at == pytest.approx(saved, rel=0.1)
+    assert below < 0.1
