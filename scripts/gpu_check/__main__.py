@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +25,8 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 _SECONDS = 900.0
 """Of a job; on an H200 none took more than a minute, and the batch sizes of `curves` take more."""
 _NO_GPU = 3
+_MPS = "nvidia-cuda-mps-control"
+"""NVIDIA's Multi-Process Service: processes share a GPU at the same time, each on a part of it."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +37,33 @@ class Part:
         name: As in `scripts.gpu_check.job.PARTS`.
         num_ranks: Of its job; they share the first GPU.
         gpus_of_their_own: Whether each rank needs one instead, and NCCL.
+        percentages: Of the GPU's multiprocessors, what each rank may use; empty: they take turns.
+        last_without: Whether the last rank has no GPU.
     """
 
     name: str
     num_ranks: int = 2
     gpus_of_their_own: bool = False
+    percentages: tuple[int, ...] = ()
+    last_without: bool = False
 
     @property
     def title(self) -> str:
         """Its name in the report."""
-        return f"{self.name} on two GPUs" if self.gpus_of_their_own else self.name
+        suffixes = {
+            " on two GPUs": self.gpus_of_their_own,
+            " with a rank without a GPU": self.last_without,
+        }
+        return self.name + "".join(suffix for suffix, holds in suffixes.items() if holds)
+
+    def variables(self) -> list[dict[str, str]]:
+        """The environment of each rank, beside what all have."""
+        found: list[dict[str, str]] = [{} for _ in range(self.num_ranks)]
+        for rank, percentage in enumerate(self.percentages):
+            found[rank]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(percentage)
+        if self.last_without:
+            found[-1]["CUDA_VISIBLE_DEVICES"] = "-1"
+        return found
 
 
 PARTS = (
@@ -51,7 +73,11 @@ PARTS = (
     Part("curves", num_ranks=1),
     Part("allreduce"),
     Part("sharing"),
+    Part("overlap"),
+    Part("unequal", percentages=(70, 30)),
+    Part("unequal", last_without=True),
     Part("verify"),
+    Part("verify", last_without=True),
     Part("allreduce", gpus_of_their_own=True),
     Part("verify", gpus_of_their_own=True),
 )
@@ -101,15 +127,17 @@ def run(
     """
     if dry_run:
         names = list(dict.fromkeys(part.name for part in parts))
-        yield from _job(names, 2, {"CUDA_VISIBLE_DEVICES": ""}, dry_run=True).items()
+        yield from _job(names, [{"CUDA_VISIBLE_DEVICES": "-1"}] * 2, dry_run=True).items()
         return
     for part in parts:
         reason = why_not(part, machine)
         if reason:
             yield part.title, {"status": "skipped", "reason": reason}
         else:
-            environment = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
-            job = _job([part.name], part.num_ranks, environment, dry_run=False)
+            gpus = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
+            variables = [{**gpus, **rank} for rank in part.variables()]
+            with _mps() if part.percentages else contextlib.nullcontext({}) as mps:
+                job = _job([part.name], [{**rank, **mps} for rank in variables], dry_run=False)
             yield part.title, job[part.name]
 
 
@@ -121,6 +149,10 @@ def why_not(part: Part, machine: Machine) -> str:
         return "" if machine.has_nccl else "Horovod is built without NCCL"
     if part.num_ranks == 1:
         return ""
+    if part.percentages and not shutil.which(_MPS):
+        return f"there is no {_MPS}, which the driver's package brings"
+    if part.last_without and machine.has_nccl:
+        return "Horovod is built with NCCL, which joins no rank without a GPU"
     shares = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE", "0") != "0"
     if machine.has_nccl and not shares:
         return "ranks of NCCL share no GPU; HVD_DBS_NCCL=0 scripts/setup.sh --gpu sets up without"
@@ -132,25 +164,48 @@ def _first() -> str:
 
 
 def _job(
-    names: Sequence[str], num_ranks: int, environment: Mapping[str, str], *, dry_run: bool
+    names: Sequence[str], variables: Sequence[Mapping[str, str]], *, dry_run: bool
 ) -> dict[str, dict[str, Any]]:
-    """Runs parts in a job; of those that it did not get to the end of, why."""
+    """Runs parts in a job of a rank for each environment; of what it did not get to, why."""
     with tempfile.TemporaryDirectory(prefix="gpu_check") as folder:
         results = Path(folder, "results.jsonl")
-        words = ["mpirun", "-np", str(num_ranks), "--bind-to", "none", sys.executable, "-m"]
-        words += ["scripts.gpu_check.job", str(results), *names, *["--small"] * dry_run]
+        program = [sys.executable, "-m", "scripts.gpu_check.job", str(results), *names]
+        words = ["mpirun", "--bind-to", "none"]
+        for rank in variables:
+            exports = itertools.chain.from_iterable(("-x", f"{k}={v}") for k, v in rank.items())
+            words += ["-np", "1", *exports, *program, *["--small"] * dry_run, ":"]
         start = time.monotonic()
-        exit_code = _run(words, {**os.environ, **environment})
+        exit_code = _run(words[:-1])
         lines = results.read_text().splitlines() if results.exists() else []
         found = {line.pop("part"): line for line in map(json.loads, lines)}
         why = f"the job ended with {exit_code} after {time.monotonic() - start:.0f} s"
         return {name: found.get(name, {"status": "failed", "reason": why}) for name in names}
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    process = subprocess.Popen(
-        words, cwd=_REPOSITORY, env=dict(environment), start_new_session=True
-    )
+@contextlib.contextmanager
+def _mps() -> Iterator[dict[str, str]]:
+    """Runs the Multi-Process Service; yields how processes find it."""
+    with tempfile.TemporaryDirectory(prefix="gpu_check") as folder:
+        found = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = {**os.environ, **found}
+        daemon = subprocess.Popen(
+            [_MPS, "-f"], env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            yield found
+        finally:
+            # The control process ends its server; by SIGKILL the server would stay.
+            quitting = {"input": "quit\n", "text": True, "timeout": 60}
+            subprocess.run([_MPS], env=environment, check=False, **quitting)
+            try:
+                daemon.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait()
+
+
+def _run(words: Sequence[str]) -> int:
+    process = subprocess.Popen(words, cwd=_REPOSITORY, start_new_session=True)
     try:
         return process.wait(_SECONDS)
     except subprocess.TimeoutExpired:

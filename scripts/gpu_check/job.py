@@ -23,7 +23,9 @@ from scripts.gpu_check.bandwidth import measure_bandwidth
 from scripts.gpu_check.costs import measure_allreduce, measure_clock
 from scripts.gpu_check.curves import measure_curves
 from scripts.gpu_check.operation_checks import check_operations
+from scripts.gpu_check.overlap import train_with_several_buckets
 from scripts.gpu_check.sharing import train_on_shared_device
+from scripts.gpu_check.unequal import train_on_unequal_devices
 
 Figures = Mapping[str, Any]
 
@@ -42,6 +44,8 @@ PARTS: dict[str, Callable[..., Figures]] = {
     "allreduce": measure_allreduce,
     "clock": measure_clock,
     "sharing": train_on_shared_device,
+    "unequal": train_on_unequal_devices,
+    "overlap": train_with_several_buckets,
     "verify": _verify,
     "curves": measure_curves,
 }

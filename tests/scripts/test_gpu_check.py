@@ -12,6 +12,7 @@ import pytest
 
 from scripts.gpu_check import __main__ as program
 from scripts.gpu_check.machine import Machine
+from scripts.gpu_check.unequal import STRATEGIES
 from tests.ahead import FOLDER, Jobs
 from tests.jobs import REPOSITORY
 
@@ -38,9 +39,12 @@ def test_a_dry_run_does_all_parts_on_the_cpu():
     assert len(parts["clock"]["the step, its buckets and the change signal"]) == 3
     for strategy in ("even", "adaptive"):
         found = parts["sharing"][strategy]
-        assert found["samples/s"] > 0 and min(found["busy, ms"]) > 0
+        assert found["samples/s"][0] > 0 and min(found["busy, ms"]) > 0
         assert {sum(plan) for plan in [found["local batch sizes"], *found["plans"]]} == {32}
     assert parts["sharing"]["even"]["plans"] == [[16, 16]]
+    assert parts["unequal"]["devices"] == ["CPU", "CPU"]
+    assert all(parts["unequal"][strategy]["samples/s"][0] > 0 for strategy in STRATEGIES)
+    assert parts["overlap"]["adaptive"]["T_u, ms"] > 0
     assert [len(parts["curves"][model]) for model in CURVES] == [3, 3, 3]
 
 
@@ -66,6 +70,9 @@ def test_without_a_gpu_it_says_so_and_what_can_be_done(tmp_path, words):
         ("verify", 1, True, "0", "ranks of NCCL share no GPU"),
         ("verify", 1, True, "1", ""),
         ("clock", 1, True, "0", ""),
+        ("unequal", 1, False, "0", "there is no nvidia-cuda-mps-control"),
+        ("unequal with a rank without a GPU", 1, False, "0", ""),
+        ("unequal with a rank without a GPU", 1, True, "1", "Horovod is built with NCCL"),
         ("verify on two GPUs", 1, True, "0", "there is one GPU"),
         ("verify on two GPUs", 2, False, "0", "Horovod is built without NCCL"),
         ("verify on two GPUs", 2, True, "0", ""),
@@ -82,9 +89,11 @@ def test_parts_that_a_machine_cannot_run_are_skipped_with_the_reason(
 def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatch, tmp_path):
     started = []
 
-    def run(words, environment):
+    def run(words):
         name = words[-1]
-        started.append((name, int(words[2]), environment.get("CUDA_VISIBLE_DEVICES")))
+        gpus = [word.partition("=")[2] for word in words if word.startswith("CUDA_VISIBLE")]
+        shares = [int(word.partition("=")[2]) for word in words if "PERCENTAGE" in word]
+        started.append((name, gpus, shares))
         if name == "clock":
             return 134
         Path(words[words.index("scripts.gpu_check.job") + 1]).write_text(
@@ -93,6 +102,10 @@ def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatc
         return 0
 
     report = tmp_path / "report.json"
+    control = tmp_path / "nvidia-cuda-mps-control"  # In the foreground it ends when told to quit.
+    control.write_text(f'#!/bin/sh\n[ -n "$1" ] && exec sleep 0.2\ncat > {tmp_path}/quit\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(program, "_run", run)
     monkeypatch.setattr(program, "look", lambda hide_gpus: Machine(["A", "B"], {}, False))
@@ -101,14 +114,20 @@ def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatc
     parts = json.loads(report.read_text())["parts"]
     assert parts.pop("clock")["reason"].startswith("the job ended with 134")
     assert {part["status"] for part in parts.values()} == {"passed", "skipped"}
-    parts = [part for part in program.PARTS if not part.gpus_of_their_own]
-    assert started == [(part.name, part.num_ranks, "0") for part in parts]  # All on the first GPU.
+    assert [name for name, *_ in started] == [
+        part.name for part in program.PARTS if not part.gpus_of_their_own
+    ]
+    assert [gpus for name, gpus, _ in started if name == "clock"] == [["0"]]
+    # All on the first GPU, or one of two without.
+    assert [gpus for name, gpus, _ in started if name == "verify"] == [["0", "0"], ["0", "-1"]]
+    assert [shares for *_, shares in started if shares] == [[70, 30]]
+    assert (tmp_path / "quit").read_text() == "quit\n"  # MPS has ended.
     monkeypatch.setattr(program, "look", lambda hide_gpus: Machine([], {}, False))
     assert program.main() == 3
 
 
 def test_what_is_over_is_in_the_report_if_the_check_is_stopped(monkeypatch, tmp_path):
-    def run(words, environment):
+    def run(words):
         if words[-1] == "bandwidth":
             raise KeyboardInterrupt
         return 1
