@@ -60,6 +60,8 @@ class Controller:
         self.plan = Plan.proportional(global_batch_size, strategy.start_shares(bounds.size), bounds)
         self._model_state: ModelState = strategy.model.init(num_rows) if strategy.model else {}
         self._model_failed = False
+        # Looking a protocol up takes as long as a part of a decision.
+        self._pooling_model = strategy.model if isinstance(strategy.model, PoolingModel) else None
         self.decision_seconds = DECISION_SECONDS
         self._communication = UnhiddenCommunication()
         self._step: tuple[float, NDArray[np.float64]] | None = None
@@ -104,8 +106,8 @@ class Controller:
 
         For all ranks but rank 0, whose `decide` does it.
         """
-        if isinstance(self.strategy.model, PoolingModel):
-            self._model_state = self.strategy.model.pool(self._model_state, records)
+        if self._pooling_model is not None:
+            self._model_state = self._pooling_model.pool(self._model_state, records)
 
     def note_step(self, seconds: float, batch_sizes: NDArray[np.float64]) -> None:
         """What a step of the round took as a whole. For rank 0, before `decide`.

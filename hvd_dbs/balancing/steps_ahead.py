@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,7 +95,7 @@ class StepsAhead:
     def _judged(self, in_force: int) -> StepsAhead:
         waits, steps = np.array(self.waits).T
         # A pause says little about the pipeline.
-        too_long = np.maximum(waits - _LONGEST * np.median(steps), 0.0)
+        too_long = np.maximum(waits - _LONGEST * statistics.median(steps.tolist()), 0.0)
         waited, step = float(np.mean(waits - too_long)), float(np.mean(steps - too_long))
         excess = waited - self.usual_wait
         known = replace(self, before=None, waits=(), quiet_steps=self.quiet_steps + len(self.waits))

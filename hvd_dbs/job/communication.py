@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -53,12 +54,16 @@ class Communication:
     @property
     def overlap_seconds(self) -> float:
         """T_o, NaN: unknown."""
-        return float(np.median(self.steps[:, 0])) if len(self.steps) else math.nan
+        return self._median(0)
 
     @property
     def last_bucket_seconds(self) -> float:
         """T_u, NaN: unknown."""
-        return float(np.median(self.steps[:, 1])) if len(self.steps) else math.nan
+        return self._median(1)
+
+    def _median(self, column: int) -> float:
+        seconds = self.steps[:, column].tolist()
+        return statistics.median(seconds) if seconds else math.nan
 
     def after(self, rows: NDArray[np.float64]) -> Communication:
         """With a round more.

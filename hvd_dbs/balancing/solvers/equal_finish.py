@@ -248,7 +248,7 @@ class _Bracket:
             if self.low < latest <= self.deadline:
                 return min(latest, self.deadline * (1 - _ACCURACY / 2))
         # The sum of caps is nearly a line: aim at its zero, and halve now and then.
-        part = -below / (above - below) if attempt % 3 and below < 0 else 0.5
+        part = -below / (above - below) if attempt % 3 < 2 and below < 0 else 0.5
         return self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
 
     def _seconds(self, moving: NDArray[np.intp], units: NDArray[np.int64]) -> NDArray[np.float64]:
