@@ -25,9 +25,10 @@ SLOWNESS = CAPACITY
 OF_CURVE = ("batch_size", "mean", "covariance", "visited_at", "jumps")
 """Kept a second time, as they were at the baseline speed."""
 LEAST_VARIANCE = 1e-12
-_LONGEST_TREND = PRIORS.trend_sigmas**2 / (2 * PRIORS.trend_rounds - 1)
-"""Square of the mean of surprises, in deviations, that is no chance: the variance of a mean with
-weights 1 / n is 1 / (2 n - 1)."""
+_OF_TREND = 1 / (2 * PRIORS.trend_rounds - 1)
+"""Variance of a mean of surprises with weights 1 / n, in theirs, where nothing drifts."""
+_LONGEST_TREND = PRIORS.trend_sigmas**2 * _OF_TREND
+"""Square of that mean, in deviations of a surprise, that is no chance."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,10 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     noisy, jump, change, back, pause = chances
     rough = is_new * fresh * state["roughness"][:, 0] / state["roughness"][:, 1]
     parts = {"noise": noise / belief.variance, "roughness": rough / belief.variance}
-    scale = _learn_variances(state, z**2 / belief.variance, noisy, parts)[:, None, None]
+    # A pace that drifts is no noise.
+    sigmas = z / np.sqrt(belief.variance)
+    ratio = (sigmas - state["trend"]) ** 2 / (1 + _OF_TREND)
+    scale = _learn_variances(state, ratio, noisy, parts)[:, None, None]
     averaged, covariance = belief.updated()
     # Averages are known in proportion to the noise, which is only known by and by.
     of_noise, of_pause = (averaged, covariance * scale), (mean, belief.covariance)
@@ -166,7 +170,7 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     count_events(state, change, back, np.where(this.is_first, 0.0, pause), this.steps)
     count_first_steps(state, this.is_first, pause, np.asarray(np.exp(y) * -np.expm1(-z)))
     new_pace = change + back > 0.5
-    _follow(state, z / np.sqrt(belief.variance), noisy * has_point, new_pace)
+    _follow(state, sigmas, noisy * has_point, new_pace)
     is_back = back > 0.5
     if is_back.any():
         _go_back(state, np.flatnonzero(is_back), y, noise)
@@ -267,7 +271,7 @@ def _learn_variances(
 
     Args:
         state: Of `Posterior`; it is changed.
-        ratio: Square of the surprise over its variance, shape `[rows]`.
+        ratio: Square of the surprise, less its trend, over its variance, shape `[rows]`.
         noisy: Chance that it was no more than that, same shape.
         parts: Part of the surprise's variance that is noise, and that is roughness, same shape.
 

@@ -188,3 +188,21 @@ def test_a_change_that_is_taken_back_makes_no_decision_more_frequent():
     plan, _, state = steps(plan, [0.01, 0.01], state)
     _, later, _ = steps(plan, [0.01, 0.01], state)
     assert plan == even and later > before
+
+
+@pytest.mark.parametrize("drift", [0.005, 0.01, 0.02])
+def test_a_pace_that_drifts_is_followed_and_is_no_noise(drift):
+    """Each round takes longer than the one before, by less than rounds differ by chance or more."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(1)
+    ranks, steps, noise, pace = 20, 5, 0.03, 0.1
+    state = model.init(ranks)
+    for k in range(60):
+        pace *= 1 + drift if k >= 10 else 1
+        seconds = pace * np.exp(noise / np.sqrt(steps) * rng.standard_normal(ranks))
+        state = model.update(
+            state, Measurement.of([32.0] * ranks, seconds, num_steps=[steps] * ranks)
+        )
+    curves = model.curves(model.record(state))
+    assert np.mean(curves.noise) == pytest.approx(noise, rel=0.3)
+    lag = np.log(pace / curves.seconds(np.full(ranks, 32.0)))
+    assert np.mean(lag) < 0.021
