@@ -8,8 +8,6 @@ import itertools
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,14 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scripts.gpu_check import processes
 from scripts.gpu_check.machine import Machine, look
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
 _SECONDS = 900.0
-"""Of a job; on an H200 none took more than a minute, and the batch sizes of `curves` take more."""
+"""Of a job; on an H200 and an H100 none but `curves` took more than a minute."""
 _NO_GPU = 3
-_MPS = "nvidia-cuda-mps-control"
-"""NVIDIA's Multi-Process Service: processes share a GPU at the same time, each on a part of it."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +130,19 @@ def run(
         if reason:
             yield part.title, {"status": "skipped", "reason": reason}
         else:
-            gpus = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
-            variables = [{**gpus, **rank} for rank in part.variables()]
-            with _mps() if part.percentages else contextlib.nullcontext({}) as mps:
-                job = _job([part.name], [{**rank, **mps} for rank in variables], dry_run=False)
-            yield part.title, job[part.name]
+            yield part.title, _run(part)
+
+
+def _run(part: Part) -> dict[str, Any]:
+    """Runs a part in a job of its own; what it came to."""
+    gpus = {} if part.gpus_of_their_own else {"CUDA_VISIBLE_DEVICES": _first()}
+    try:
+        with processes.mps(_first()) if part.percentages else contextlib.nullcontext(gpus) as all_:
+            variables = [{**all_, **rank} for rank in part.variables()]
+            found = _job([part.name], variables, dry_run=False)[part.name]
+    except RuntimeError as error:
+        return {"status": "failed", "reason": str(error)}
+    return {**found, "percent of the GPU": part.percentages} if part.percentages else found
 
 
 def why_not(part: Part, machine: Machine) -> str:
@@ -149,8 +153,8 @@ def why_not(part: Part, machine: Machine) -> str:
         return "" if machine.has_nccl else "Horovod is built without NCCL"
     if part.num_ranks == 1:
         return ""
-    if part.percentages and not shutil.which(_MPS):
-        return f"there is no {_MPS}, which the driver's package brings"
+    if part.percentages and not shutil.which(processes.MPS):
+        return f"there is no {processes.MPS}, which the driver's package brings"
     if part.last_without and machine.has_nccl:
         return "Horovod is built with NCCL, which joins no rank without a GPU"
     shares = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE", "0") != "0"
@@ -175,45 +179,16 @@ def _job(
             exports = itertools.chain.from_iterable(("-x", f"{k}={v}") for k, v in rank.items())
             words += ["-np", "1", *exports, *program, *["--small"] * dry_run, ":"]
         start = time.monotonic()
-        exit_code = _run(words[:-1])
-        lines = results.read_text().splitlines() if results.exists() else []
-        found = {line.pop("part"): line for line in map(json.loads, lines)}
-        why = f"the job ended with {exit_code} after {time.monotonic() - start:.0f} s"
+        exit_code = processes.run(words[:-1], _SECONDS)
+        lines = results.read_text().splitlines(keepends=True) if results.exists() else []
+        whole = [json.loads(line) for line in lines if line.endswith("\n")]
+        found = {line.pop("part"): line for line in whole}
+        why = "was killed" if exit_code is None else f"ended with {exit_code}"
+        why = f"the job {why} after {time.monotonic() - start:.0f} s"
+        if exit_code != 0 and len(found) == len(names):  # What comes after the last part broke.
+            found[names[-1]].setdefault("reason", why)
+            found[names[-1]]["status"] = "failed"
         return {name: found.get(name, {"status": "failed", "reason": why}) for name in names}
-
-
-@contextlib.contextmanager
-def _mps() -> Iterator[dict[str, str]]:
-    """Runs the Multi-Process Service; yields how processes find it."""
-    with tempfile.TemporaryDirectory(prefix="gpu_check") as folder:
-        found = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        environment = {**os.environ, **found}
-        daemon = subprocess.Popen(
-            [_MPS, "-f"], env=environment, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-        try:
-            yield found
-        finally:
-            # The control process ends its server; by SIGKILL the server would stay.
-            quitting = {"input": "quit\n", "text": True, "timeout": 60}
-            subprocess.run([_MPS], env=environment, check=False, **quitting)
-            try:
-                daemon.wait(60)
-            except subprocess.TimeoutExpired:
-                os.killpg(daemon.pid, signal.SIGKILL)
-                daemon.wait()
-
-
-def _run(words: Sequence[str]) -> int:
-    process = subprocess.Popen(words, cwd=_REPOSITORY, start_new_session=True)
-    try:
-        return process.wait(_SECONDS)
-    except subprocess.TimeoutExpired:
-        return -int(signal.SIGKILL)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 if __name__ == "__main__":

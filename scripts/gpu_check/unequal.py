@@ -22,7 +22,7 @@ def train_on_unequal_devices(device: str, *, small: bool) -> dict[str, Any]:
     if small:
         training = Training(32, 3, 4)
     elif "CPU" in devices:
-        training = Training(64, 15, 128)  # With an even split, half a second a step.
+        training = Training(64, 15, 128)  # With an even split, a fifth of a second a step.
     else:
         training = Training(256, 40, 128)
     figures = train_in_turns(training, STRATEGIES, rounds=1 if small else 2)

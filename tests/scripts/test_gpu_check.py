@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from scripts.gpu_check import __main__ as program
+from scripts.gpu_check import processes
 from scripts.gpu_check.machine import Machine
 from scripts.gpu_check.unequal import STRATEGIES
 from tests.ahead import FOLDER, Jobs
@@ -82,14 +85,58 @@ def test_parts_that_a_machine_cannot_run_are_skipped_with_the_reason(
     monkeypatch, part, gpus, has_nccl, may_share, reason
 ):
     monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", may_share)
+    monkeypatch.setattr(program.shutil, "which", lambda name: None)
     found = program.why_not(PARTS[part], Machine(["GPU"] * gpus, {}, has_nccl))
     assert found.startswith(reason) and bool(found) == bool(reason)
+
+
+def runs(process):
+    try:
+        return psutil.Process(int(process)).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def service(folder, monkeypatch, then="exec sleep 60"):
+    """A Multi-Process Service that notes its GPU, and ends when it is told to quit."""
+    control = folder / processes.MPS
+    control.write_text(
+        f"#!/bin/sh\ncd {folder}\n"
+        f'if [ -n "$1" ]; then echo $$ $CUDA_VISIBLE_DEVICES > daemon; {then}; fi\n'
+        "read word && [ $word = quit ] && read process gpu < daemon && kill $process\n"
+    )
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_the_multi_process_service_runs_for_one_gpu_and_ends(tmp_path, monkeypatch):
+    service(tmp_path, monkeypatch)
+    with processes.mps("3") as variables:
+        assert variables["CUDA_VISIBLE_DEVICES"] == "0"
+        assert Path(variables["CUDA_MPS_PIPE_DIRECTORY"]).is_dir()
+        process, gpu = (tmp_path / "daemon").read_text().split()
+        assert gpu == "3" and runs(process)
+    assert not runs(process)
+
+
+def test_a_service_that_ends_at_once_fails_its_part_with_what_it_said(tmp_path, monkeypatch):
+    service(tmp_path, monkeypatch, then="echo no rights; exit 1")
+    with pytest.raises(RuntimeError, match="ended at once: no rights"), processes.mps("0"):
+        pass
+
+
+def test_what_takes_too_long_ends_with_all_that_it_has_started(tmp_path):
+    script = f"sleep 60 & echo $! > {tmp_path}/child; wait"
+    assert processes.run(["bash", "-c", script], 0.5) is None
+    end = time.monotonic() + 10
+    while runs((tmp_path / "child").read_text()):
+        assert time.monotonic() < end
 
 
 def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatch, tmp_path):
     started = []
 
-    def run(words):
+    def run(words, seconds):
         name = words[-1]
         gpus = [word.partition("=")[2] for word in words if word.startswith("CUDA_VISIBLE")]
         shares = [int(word.partition("=")[2]) for word in words if "PERCENTAGE" in word]
@@ -102,12 +149,9 @@ def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatc
         return 0
 
     report = tmp_path / "report.json"
-    control = tmp_path / "nvidia-cuda-mps-control"  # In the foreground it ends when told to quit.
-    control.write_text(f'#!/bin/sh\n[ -n "$1" ] && exec sleep 0.2\ncat > {tmp_path}/quit\n')
-    control.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    service(tmp_path, monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(program, "_run", run)
+    monkeypatch.setattr(program.processes, "run", run)
     monkeypatch.setattr(program, "look", lambda hide_gpus: Machine(["A", "B"], {}, False))
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--report", str(report)])
     assert program.main() == 1
@@ -121,19 +165,19 @@ def test_each_part_has_a_job_and_one_that_breaks_fails_its_part_alone(monkeypatc
     # All on the first GPU, or one of two without.
     assert [gpus for name, gpus, _ in started if name == "verify"] == [["0", "0"], ["0", "-1"]]
     assert [shares for *_, shares in started if shares] == [[70, 30]]
-    assert (tmp_path / "quit").read_text() == "quit\n"  # MPS has ended.
+    assert parts["unequal"]["percent of the GPU"] == [70, 30]
     monkeypatch.setattr(program, "look", lambda hide_gpus: Machine([], {}, False))
     assert program.main() == 3
 
 
 def test_what_is_over_is_in_the_report_if_the_check_is_stopped(monkeypatch, tmp_path):
-    def run(words):
+    def run(words, seconds):
         if words[-1] == "bandwidth":
             raise KeyboardInterrupt
         return 1
 
     report = tmp_path / "report.json"
-    monkeypatch.setattr(program, "_run", run)
+    monkeypatch.setattr(program.processes, "run", run)
     monkeypatch.setattr(program, "look", lambda hide_gpus: Machine(["A"], {}, False))
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--report", str(report)])
     with pytest.raises(KeyboardInterrupt):

@@ -26,7 +26,8 @@ OF_CURVE = ("batch_size", "mean", "covariance", "visited_at", "jumps")
 """Kept a second time, as they were at the baseline speed."""
 LEAST_VARIANCE = 1e-12
 _OF_TREND = 1 / (2 * PRIORS.trend_rounds - 1)
-"""Variance of a mean of surprises with weights 1 / n, in theirs, where nothing drifts."""
+"""Variance of the trend of a steady rank, in variances of a surprise: of a mean with weights 1 / n
+it is 1 / (2 n - 1)."""
 _LONGEST_TREND = PRIORS.trend_sigmas**2 * _OF_TREND
 """Square of that mean, in deviations of a surprise, that is no chance."""
 

@@ -190,9 +190,9 @@ def test_a_change_that_is_taken_back_makes_no_decision_more_frequent():
     assert plan == even and later > before
 
 
-@pytest.mark.parametrize("drift", [0.005, 0.01, 0.02])
+@pytest.mark.parametrize("drift", [-0.01, 0.0, 0.005, 0.01, 0.02])
 def test_a_pace_that_drifts_is_followed_and_is_no_noise(drift):
-    """Each round takes longer than the one before, by less than rounds differ by chance or more."""
+    """Each round takes longer or shorter than the one before; by chance they differ by 1.3 %."""
     model, rng = strategies.adaptive().model, np.random.default_rng(1)
     ranks, steps, noise, pace = 20, 5, 0.03, 0.1
     state = model.init(ranks)
@@ -205,4 +205,4 @@ def test_a_pace_that_drifts_is_followed_and_is_no_noise(drift):
     curves = model.curves(model.record(state))
     assert np.mean(curves.noise) == pytest.approx(noise, rel=0.3)
     lag = np.log(pace / curves.seconds(np.full(ranks, 32.0)))
-    assert np.mean(lag) < 0.021
+    assert abs(np.mean(lag)) < 0.021
