@@ -196,7 +196,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "change signals": (
         "No round begins early because a rank's steps changed.",
-        [(simulation, "watched_from", lambda *_: None)],
+        [(simulation, "watched_from", lambda steps_to_next: steps_to_next)],
     ),
 }
 

@@ -17,15 +17,13 @@ from hvd_dbs.balancing.curves import ELASTICITY
 STEPS_WATCHED = 3
 """Ranks compare so many of their last steps."""
 
-_MOST_RANKS = 64
-"""Among more ranks some rank changes at any time, and rounds of a few steps show little."""
-
 _HEEDED_PART = 8
 """Ranks compare steps once this part of the way to the next round is over: short bursts must not
 cause costly decisions too often."""
 
-_LEAST_CHANGE, _SIGMAS = 0.15, 4.0
-"""A step is far off by that much, and by so many deviations of a step."""
+_LEAST_CHANGE, _SIGMAS, _SIGMAS_RANKS = 0.15, 4.0, 64
+"""A step is far off by that much, and by so many deviations of a step. Among more ranks than that
+by one more for each four times as many: what is expected of the unluckiest one is off, too."""
 
 _CHANGED_STEPS = 2
 """So many far steps on the same side are a change, or one more where steps are often held up; a
@@ -46,14 +44,13 @@ _UNSURE = 0.3
 """How unsure `ELASTICITY` is."""
 
 
-def watched_from(num_ranks: int, steps_to_next: int) -> int | None:
-    """How many steps after the last round began ranks first compare steps; None: never.
+def watched_from(steps_to_next: int) -> int:
+    """How many steps after the last round began ranks first compare steps.
 
     Args:
-        num_ranks: Ranks of the job.
         steps_to_next: Steps from then to the round that is due without a change.
     """
-    return -(-steps_to_next // _HEEDED_PART) if num_ranks <= _MOST_RANKS else None
+    return -(-steps_to_next // _HEEDED_PART)
 
 
 @dataclass(frozen=True)
@@ -128,12 +125,13 @@ class ExpectedSteps:
         )
 
     def band(
-        self, num_samples: NDArray[np.float64]
+        self, num_samples: NDArray[np.float64], job_size: int = 1
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The seconds between which a step is not far off; NaN where nothing is known.
 
         Args:
             num_samples: Samples of the step, shape `[..., ranks]`.
+            job_size: Ranks that may be far off.
 
         Returns:
             The least and the most, same shape.
@@ -141,7 +139,7 @@ class ExpectedSteps:
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.log(num_samples / self.num_samples)
             expected = self.seconds * np.exp(ELASTICITY * apart)
-            limit = _limit(self.spread) + _UNSURE * np.abs(apart)
+            limit = _limit(self.spread, job_size) + _UNSURE * np.abs(apart)
             return expected * (1.0 - limit), expected * (1.0 + limit)
 
     def changes(
@@ -160,7 +158,7 @@ class ExpectedSteps:
         Returns:
             The far steps of the ranks that have changed, same shape.
         """
-        low, high = self.band(num_samples)
+        low, high = self.band(num_samples, job_size)
         slow, fast = step_seconds > high, step_seconds < low
         pairs = math.comb(STEPS_WATCHED, _CHANGED_STEPS) * job_size
         by_pauses = pairs * self.far**_CHANGED_STEPS
@@ -185,5 +183,6 @@ def _quantile(
     return np.asarray(np.where(part > 0, first + part * (ordered[above, ranks] - first), first))
 
 
-def _limit(spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.maximum(_LEAST_CHANGE, _SIGMAS * spread)
+def _limit(spread: NDArray[np.float64], job_size: int = 1) -> NDArray[np.float64]:
+    sigmas = _SIGMAS + math.log(max(job_size / _SIGMAS_RANKS, 1.0), 4)
+    return np.maximum(_LEAST_CHANGE, sigmas * spread)

@@ -176,8 +176,7 @@ class RoundSchedule:
 
     @property
     def _is_watching(self) -> bool:
-        first = watched_from(self._collective.size, self._steps_to_next)
-        return self.leaves_cadence and first is not None and self._steps_in_round >= first
+        return self.leaves_cadence and self._steps_in_round >= watched_from(self._steps_to_next)
 
     def _start(
         self, batch_size: int, is_change: bool = False, is_waited_for: bool = False

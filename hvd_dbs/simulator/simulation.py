@@ -211,9 +211,9 @@ class _Driver:
 
     def _round_from(self, step: int) -> tuple[int, int]:
         """Where the round that begins with this step ends, and where ranks first compare steps."""
-        first = watched_from(len(self._present), self._controller.steps_to_next or 1)
-        if first is None or not self._leaves_cadence:
+        if not self._leaves_cadence:
             return self._round_end(step), self._steps + 1
+        first = watched_from(self._controller.steps_to_next or 1)
         return self._round_end(step), self._scenario.after_measured(step, first)
 
     def _resize(self) -> None:

@@ -98,8 +98,16 @@ def test_nothing_is_a_change_before_the_first_round_or_after_an_empty_one():
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "steps_to_next", "expected"),
-    [(4, 20, 3), (64, 24, 3), (64, 25, 4), (4, 100, 13), (4, 1, 1), (65, 9, None)],
+    ("steps_to_next", "expected"), [(20, 3), (24, 3), (25, 4), (100, 13), (1, 1)]
 )
-def test_who_watches(num_ranks, steps_to_next, expected):
-    assert watched_from(num_ranks, steps_to_next) == expected
+def test_when_ranks_begin_to_watch(steps_to_next, expected):
+    assert watched_from(steps_to_next) == expected
+
+
+def test_among_more_ranks_a_change_has_to_be_larger():
+    """Five deviations are far among 64 ranks, and seven among 4,096, one of which is unlucky."""
+    expected = expected_steps(spread=0.1)
+    steps = np.full((3, 1), 1.6) * expected.seconds
+    found = {size: expected.changes(steps, np.full((3, 1), 8.0), size).all() for size in (64, 4096)}
+    assert found == {64: True, 4096: False}
+    assert expected.changes(1.2 * steps, np.full((3, 1), 8.0), 4096).all()

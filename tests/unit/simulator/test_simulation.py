@@ -363,3 +363,25 @@ def test_adaptive_leaves_equal_ranks_alone_that_collectors_hold_up(chance, facto
     run = simulate(conditions, preset("adaptive", conditions))
     assert conditions.oracle_seconds.sum() > 0.995 * run.true_seconds.sum()
     assert len(set(run.changes[-1].batch_sizes.tolist())) == 1
+
+
+@pytest.mark.parametrize("size", [16, 256])
+def test_a_rank_that_becomes_slow_is_relieved_at_once_however_many_there_are(size):
+    starts = [150 + 43 * k for k in range(6)]
+    slow = [
+        Neighbour(ranks=(k,), from_step=start, to_step=start + 40, slowdown=1.6)
+        for k, start in enumerate(starts)
+    ]
+    one = scenario(
+        global_batch_size=32 * size,
+        ranks=(AffineRanks(count=size, fixed_ms=4.0, per_sample_ms=1.0),),
+        steps=410,
+        steps_per_epoch=410,
+        noise=Noise(jitter=0.03),
+        disturbances=tuple(slow),
+        background_ms=2.0,  # Decisions that cost nothing are taken all the time.
+        seed=5,
+    )
+    run = simulate(Conditions.of(one), strategies.adaptive())
+    is_late = run.true_seconds > 1.3 * run.conditions.oracle_seconds
+    assert 6 * 3 < np.count_nonzero(is_late[100:]) < 6 * 10
