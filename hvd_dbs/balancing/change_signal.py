@@ -23,7 +23,8 @@ cause costly decisions too often."""
 
 _LEAST_CHANGE, _SIGMAS, _SIGMAS_RANKS = 0.15, 4.0, 64
 """A step is far off by that much, and by so many deviations of a step. Among more ranks than that
-by one more for each four times as many: what is expected of the unluckiest one is off, too."""
+by one more for each four times as many: of the unluckiest one, what is expected is off and the
+deviation too small, since both are of a few steps."""
 
 _CHANGED_STEPS = 2
 """So many far steps on the same side are a change, or one more where steps are often held up; a

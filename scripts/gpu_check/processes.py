@@ -15,6 +15,7 @@ MPS = "nvidia-cuda-mps-control"
 """NVIDIA's Multi-Process Service: processes share a GPU at the same time, each on a part of it."""
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _SECONDS_TO_START, _SECONDS_TO_END = 1.0, 20.0
+"""A service that cannot run ends at once, and mpirun takes seconds to end its ranks."""
 
 
 def run(words: Sequence[str], seconds: float) -> int | None:
@@ -41,24 +42,22 @@ def mps(gpu: str) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="mps") as folder:
         place = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         environment = {**os.environ, **place, "CUDA_VISIBLE_DEVICES": gpu}
-        daemon = subprocess.Popen(
-            [MPS, "-f"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        output = Path(folder, "output")  # A pipe that nobody reads would stop it once it is full.
+        with output.open("wb") as file:
+            daemon = subprocess.Popen(
+                [MPS, "-f"], env=environment, stdout=file, stderr=file, start_new_session=True
+            )
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                output, _ = daemon.communicate(timeout=_SECONDS_TO_START)
-                raise RuntimeError(f"{MPS} ended at once: {output.decode()[-300:].strip()}")
+                daemon.wait(_SECONDS_TO_START)
+                raise RuntimeError(f"{MPS} ended at once: {output.read_text()[-300:].strip()}")
             yield {**place, "CUDA_VISIBLE_DEVICES": "0"}
         finally:
             if daemon.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     quitting = {"input": b"quit\n", "timeout": _SECONDS_TO_END}
                     subprocess.run([MPS], env=environment, check=False, **quitting)
-                    daemon.communicate(timeout=_SECONDS_TO_END)
+                    daemon.wait(_SECONDS_TO_END)
             _end(daemon)
 
 

@@ -98,7 +98,7 @@ def runs(process):
 
 
 def service(folder, monkeypatch, then="exec sleep 60"):
-    """A Multi-Process Service that notes its GPU, and ends when it is told to quit."""
+    """A Multi-Process Service that records its GPU, and ends on `quit`."""
     control = folder / processes.MPS
     control.write_text(
         f"#!/bin/sh\ncd {folder}\n"
