@@ -94,19 +94,6 @@ class Measurement:
         plausible = np.isfinite(seconds) & (seconds > LEAST_SECONDS) & (seconds < MOST_SECONDS)
         return plausible & (self.batch_sizes > 0)
 
-    @property
-    def finish_seconds(self) -> NDArray[np.float64]:
-        """When a rank could be done but for the last bucket, were it to wait for nobody, `[ranks]`.
-
-        Its gradients are ready, and the communication that its first bucket started has had its
-        time; busy seconds where the latter is not known.
-        """
-        exposed = self.first_bucket_seconds + self.overlap_seconds
-        split = (self.first_bucket_seconds > 0) & (self.overlap_seconds >= 0)
-        plausible = split & (self.first_bucket_seconds <= self.busy_seconds)
-        plausible &= exposed < MOST_SECONDS
-        return np.where(plausible, np.maximum(self.busy_seconds, exposed), self.busy_seconds)
-
 
 def typical_steps(step_seconds: NDArray[np.float64], warmup: int = 2) -> NDArray[np.float64]:
     """The steps of a round without what is not the rank's pace.

@@ -47,11 +47,13 @@ class PointCurves:
         points: Batch sizes, ascending, NaN at the end, shape `[capacity, size]`.
         times: Seconds there, shape `[capacity, size]`.
         slope: Seconds per sample beyond the outermost points, shape `[size]`.
+        fixed: Seconds of each step that no batch size changes, shape `[size]`.
     """
 
     points: NDArray[np.float64]
     times: NDArray[np.float64]
     slope: NDArray[np.float64]
+    fixed: NDArray[np.float64]
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -85,7 +87,7 @@ class PointCurves:
     def take(self, rows: NDArray[np.intp]) -> PointCurves:
         """The curves of some rows."""
         parts = (self.points.take(rows, axis=1), self.times.take(rows, axis=1))
-        return PointCurves(*parts, self.slope.take(rows))
+        return PointCurves(*parts, self.slope.take(rows), self.fixed.take(rows))
 
     def narrow(self, low: float, high: float, grid: Grid) -> NarrowCurves:
         """The inverse for deadlines from `low` to `high` alone.
@@ -173,5 +175,5 @@ class PointCurves:
 
         Nor so flat that a rank that is a little late would have to give all its samples away.
         """
-        most = self._fastest / np.maximum(self.points[0], 1.0)
+        most = (self._fastest - self.fixed) / np.maximum(self.points[0], 1.0)
         return np.asarray(np.clip(self.slope, LEAST_ELASTICITY * most, most))

@@ -82,7 +82,9 @@ class PosteriorCurves(PointCurves):
         noise: Log seconds by which its single steps differ, shape `[size]`.
         rounds: Rounds by which that is known, shape `[size]`.
         first_seconds: By how much the first step at a batch size takes longer, shape `[size]`.
-        periods: Slow periods.
+        computing: D log t / d log busy time at the last batch size, shape `[size]`: less than 1
+            where communication sticks out.
+        periods: Slow periods; their sizes are those of busy times.
     """
 
     sd: NDArray[np.float64]
@@ -91,12 +93,18 @@ class PosteriorCurves(PointCurves):
     noise: NDArray[np.float64]
     rounds: NDArray[np.float64]
     first_seconds: NDArray[np.float64]
+    computing: NDArray[np.float64]
     periods: SlowPeriods
 
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which ranks' curves can be used, shape `[size]`."""
         return np.asarray(super().known & np.isfinite(self.sd[0]) & np.isfinite(self.noise))
+
+    @property
+    def further(self) -> NDArray[np.float64]:
+        """Log seconds by which a step of a rank would take longer in one more slow period."""
+        return self.periods.further * self.computing
 
     def deviations(
         self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
@@ -153,6 +161,7 @@ class PosteriorCurves(PointCurves):
             self,
             times=self.times * factor,
             slope=self.slope * factor,
+            fixed=self.fixed * factor,
             sd=noisier * np.sqrt(np.maximum(self.sd**2 - removed, 0.0)),
             noise=self.noise * noisier,
         )

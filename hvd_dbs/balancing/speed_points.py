@@ -66,7 +66,7 @@ def curves_through(points_by_row: Sequence[Sequence[SpeedPoint]]) -> PointCurves
     # One point alone does not say which part of a step is fixed.
     most = np.where(last[0] > 0, 1.0, ELASTICITY) * steepest
     slope = np.clip(line(sums).per_sample, LEAST_ELASTICITY * steepest, most)
-    return PointCurves(points, times, slope)
+    return PointCurves(points, times, slope, np.zeros_like(slope))
 
 
 def merged(old: Sequence[SpeedPoint], new: Sequence[SpeedPoint]) -> list[SpeedPoint]:

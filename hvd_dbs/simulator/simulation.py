@@ -245,7 +245,7 @@ class _Driver:
         scenario = self._scenario
         unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
         measurement = self._cluster.measure(pieces, unmeasured)
-        self._controller.note_communication(_communication_seconds(pieces, measurement))
+        self._controller.note_step(*_last_step(pieces, self._present))
         had_changed = self._watch.has_changed
         if self._leaves_cadence:
             measurement = self._watch.end_round(pieces, measurement, self._present)
@@ -279,9 +279,11 @@ class _Driver:
             self._changes.append(change)
 
 
-def _communication_seconds(pieces: Sequence[Played], measurement: Measurement) -> float:
-    """What a step took beyond the longest busy time, as a job finds it out: noise included."""
+def _last_step(
+    pieces: Sequence[Played], present: NDArray[np.int64]
+) -> tuple[float, NDArray[np.float64]]:
+    """What a step with the last plan took as a whole, noise included, and the plan."""
     last = pieces[-1]
     same = [piece for piece in pieces if np.array_equal(piece.batch_sizes, last.batch_sizes)]
-    step = typical_seconds(np.concatenate([piece.clock_seconds for piece in same]))
-    return step - float(np.max(measurement.busy_seconds))
+    seconds = typical_seconds(np.concatenate([piece.clock_seconds for piece in same]))
+    return seconds, last.batch_sizes[present].astype(np.float64)

@@ -53,7 +53,8 @@ class Watch:
             present: The ranks that `measurement` is of.
         """
         steps, busy, samples, is_first = self._last_steps(pieces, _MOST_STEPS)
-        counted = np.where((samples == samples[:1]) & ~is_first, busy, np.nan)
+        batch_sizes = pieces[-1].batch_sizes.astype(np.float64)
+        counted = np.where((samples == batch_sizes) & ~is_first, busy, np.nan)
         if self._changes is not None:
             seen_at, changed = self._changes
             ranks = np.flatnonzero(changed.any(axis=0))
@@ -66,7 +67,7 @@ class Watch:
         is_settled = measurement.num_steps > 0
         seconds[present] = np.where(is_settled, measurement.busy_seconds, np.nan)
         if len(busy):
-            self._expected = self._expected.after(samples[0], seconds, counted)
+            self._expected = self._expected.after(batch_sizes, seconds, counted)
         self._changes = None
         return measurement
 

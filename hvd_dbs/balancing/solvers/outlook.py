@@ -32,7 +32,7 @@ def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float,
     """
     mean_now, mean = (np.log(curves.seconds(one.samples)) for one in (current, plan))
     sd_now = curves.deviations(current.samples)
-    chance, further = curves.periods.chance, curves.periods.further
+    chance, further = curves.periods.chance, curves.further
     at_risk = np.where(chance > 0, further, 0.0)
     ranks, stands_for = _latest(np.maximum(mean_now, mean) + 3 * sd_now, at_risk)
     risk = chance[ranks], further[ranks], stands_for

@@ -111,7 +111,7 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     periods = curves.periods
     if not periods.number.any():
         return np.zeros(current.size)
-    chance, further = periods.chance, periods.further
+    chance, further = periods.chance, curves.further
     risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
     slower = np.outer((0.0, 1.0, 1 + 2 * PRIORS.slow_sd), further * risky)
     samples = current.samples
@@ -134,9 +134,10 @@ def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCu
         return curves
     even = np.full(size, problem.global_batch_size / size)
     off = np.log(curves.seconds(even))
-    off = off - np.median(off)
-    variance = curves.deviations(even) ** 2
-    here = np.minimum(variance, curves.deviations(samples) ** 2)
+    # Ranks are equal in what they compute.
+    off = (off - np.median(off)) / curves.computing
+    variance = (curves.deviations(even) / curves.computing) ** 2
+    here = np.minimum(variance, (curves.deviations(samples) / curves.computing) ** 2)
     equal, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
     rounds = PRIORS.noise_rounds + float(np.sum(curves.rounds - PRIORS.noise_rounds))
     kappa, equal_part = 1.0, (equal + 0.5 * size) / (equal + size)
@@ -161,4 +162,6 @@ def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCu
     # What is not known of other batch sizes is not moved by it.
     shift = (unequal * kept - 1) * off * here / variance
     removed = np.maximum(1 - left, 0.0) * surely * here
-    return curves.shifted(shift, float(np.sqrt(kappa)), removed)
+    return curves.shifted(
+        shift * curves.computing, float(np.sqrt(kappa)), removed * curves.computing**2
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hvd_dbs.balancing.exposed_communication import ExposedCommunication
 from hvd_dbs.balancing.measurement import LEAST_SECONDS, Measurement
 from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
@@ -27,7 +28,7 @@ from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace
 from hvd_dbs.balancing.time_models.surprise import Round
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
-_OTHERS, _EVENTS = 13, 3
+_OTHERS, _EVENTS = 15, 3
 _MOST_STEPS = 1e6
 
 
@@ -75,6 +76,7 @@ class Posterior:
             "events": np.zeros((num_rows, 3)),
             "rates": np.tile([PRIORS.change_rate, PRIORS.pause_rate], (num_rows, 1)),
             "first_steps": np.zeros((num_rows, 3)),
+            "communication": np.full((num_rows, 2), np.nan),
             **no_periods(num_rows),
             "usual_batch_size": np.full(points, np.nan),
             "usual_mean": np.zeros(both),
@@ -88,7 +90,7 @@ class Posterior:
         usable, steps = measurement.usable, measurement.num_steps
         steps = np.where(steps >= 1, np.minimum(steps, _MOST_STEPS), 1.0)
         b = np.where(usable, measurement.batch_sizes, 1.0)
-        y = np.log(np.where(usable, measurement.finish_seconds, 1.0))
+        y = np.log(np.where(usable, measurement.busy_seconds, 1.0))
         with np.errstate(invalid="ignore", divide="ignore"):
             excess = np.log(measurement.busy_seconds / measurement.least_seconds)
         is_known = (steps > 1) & (excess >= 0) & (measurement.least_seconds >= LEAST_SECONDS)
@@ -102,6 +104,7 @@ class Posterior:
         wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
+        new["communication"] = _communication(state["communication"], measurement)
         is_same = new["current"] == b
         new["steps"] += steps
         expire(new)
@@ -132,7 +135,8 @@ class Posterior:
         roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
         others = elasticity, elasticity_sd, roughness, *state["noise"].T, cost_of_first(state)
         periods = slower[:, 0], *state["slow_periods"].T
-        record = np.column_stack([*parts, *others, *periods, state["events"]])
+        communication = state["communication"].T
+        record = np.column_stack([*parts, *others, *communication, *periods, state["events"]])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
 
@@ -148,18 +152,35 @@ class Posterior:
         others = columns[-_OTHERS:-_EVENTS]
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *periods = others
-        times = np.where(np.isfinite(points), np.exp(logs), np.nan)
+        elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *others = others
+        communication, periods = ExposedCommunication(*others[:2]), others[2:]
+        busy = np.where(np.isfinite(points), np.exp(logs), np.nan)
+        times, slope = communication.finish_seconds(busy), communication.slope(busy)
+        computing = slope * busy / times
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(noise))
+        per_sample = np.clip(elasticity, LEAST_ELASTICITY, 1.0) * busy[last] / points[last]
         return PosteriorCurves(
             points,
             times,
-            np.clip(elasticity, LEAST_ELASTICITY, 1.0) * times[last] / points[last],
-            sd,
-            elasticity_sd,
-            roughness,
-            np.sqrt(noise / rounds),
+            per_sample * slope[last],
+            communication.fixed_seconds(np.fmin.reduce(busy, axis=0)),
+            sd * computing,
+            elasticity_sd * computing[last],
+            roughness * computing[last],
+            np.sqrt(noise / rounds) * computing[last],
             rounds,
             first_seconds,
+            computing[last],
             SlowPeriods(*periods),
         )
+
+
+def _communication(known: Rows, seen: Measurement) -> Rows:
+    """Part of the busy time before the first bucket, and T_o, after a round; shape `[rows, 2]`."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = seen.first_bucket_seconds / seen.busy_seconds
+    is_known = (part > 0) & (part <= 1) & (seen.overlap_seconds >= 0)
+    before = np.where(np.isfinite(known[:, 0]), known[:, 0], part)
+    mean = before + (part - before) / PRIORS.trend_rounds
+    new = np.column_stack([mean, seen.overlap_seconds])
+    return np.where(is_known[:, np.newaxis], new, known)

@@ -176,7 +176,7 @@ class TestEqualFinish:
         points, times = np.full((2, size), batch_size - 2.0), np.ones((2, size))
         points[1], times[0] = batch_size, 1.0 - 0.2 / batch_size
         points[:, 5], times[:, 5] = (8, 12), (10, 5)
-        curves = PointCurves(points, times, np.full(size, 0.1 / batch_size))
+        curves = PointCurves(points, times, np.full(size, 0.1 / batch_size), np.zeros(size))
         minimum = [8 if rank == 5 else 1 for rank in range(size)]
         problem = even(batch_size * size, size, minimum=minimum)
         assert step_seconds(curves, equal_finish(problem, curves)) == 5.0
@@ -195,7 +195,7 @@ class TestEqualFinish:
             points = np.sort(rng.choice(np.arange(1, 90), (5, 4), replace=False), axis=1).T * 1.0
             points = np.sort(points, axis=0)
             times = np.sort(rng.uniform(1, 9, (4, 5)), axis=0) * rng.uniform(0.8, 1.2, (4, 5))
-            visited = PointCurves(points, times, rng.uniform(0.05, 0.2, 5))
+            visited = PointCurves(points, times, rng.uniform(0.05, 0.2, 5), np.zeros(5))
             for curves in (visited.in_pieces(), visited):
                 table = [curves.seconds(np.full(5, float(b))) for b in range(301)]
                 problem = even(300, 5, minimum=1, maximum=300)

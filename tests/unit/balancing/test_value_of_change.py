@@ -23,10 +23,12 @@ def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts
         points,
         0.001 * points,
         slope=np.full(2, 0.001),
+        fixed=none,
         **certain,
         noise=np.full(2, 1e-6),
         rounds=np.full(2, 100.0),
         first_seconds=none,
+        computing=np.ones(2),
         periods=SlowPeriods(none, none, none, np.full(2, 1000.0)),
     )
     off = round(10 * percent)

@@ -63,12 +63,10 @@ def test_the_last_steps_of_the_last_rounds_count():
     assert found.after(rows([(NAN, NAN)])).overlap_seconds == 2
 
 
-def test_a_measurement_finishes_as_in_the_simulator():
+def test_a_measurement_knows_of_it():
     found = Communication().after(rows([(3, 1)]))
-    plain = Measurement.of([4, 4], [5, 5], first_bucket_seconds=[1, 4])
-    assert plain.finish_seconds.tolist() == [5, 5]
-    measured = found.added_to(plain)
-    assert measured.finish_seconds.tolist() == [5, 7]
+    measured = found.added_to(Measurement.of([4, 4], [5, 5], first_bucket_seconds=[1, 4]))
+    assert measured.overlap_seconds.tolist() == [3, 3]
     assert measured.last_bucket_seconds.tolist() == [1, 1]
 
 

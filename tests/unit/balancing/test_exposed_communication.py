@@ -1,0 +1,51 @@
+"""Communication that sticks out of computing: what a rank's step takes, and what `adaptive` does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
+from hvd_dbs.balancing.exposed_communication import ExposedCommunication
+
+
+def test_a_rank_finishes_when_both_are_done():
+    communication = ExposedCommunication(np.array([0.5, 0.5, np.nan]), np.array([3.0, np.nan, 3.0]))
+    busy = np.array([[4.0, 4.0, 4.0], [8.0, 8.0, 8.0]])
+    assert communication.finish_seconds(busy).tolist() == [[5, 4, 4], [8, 8, 8]]
+    assert communication.slope(busy).tolist() == [[0.5, 1, 1], [1, 1, 1]]
+    assert communication.fixed_seconds(busy).tolist() == [[3, 0, 0], [0, 0, 0]]
+
+
+def rounds(controller, overlap_seconds, num_rounds, noise=0.03):
+    """Rounds of five steps on ranks of which half are three times slower; samples by rank."""
+    rng, size = np.random.default_rng(3), controller.size
+    slower = np.where(np.arange(size) < size // 2, 1.0, 3.0)
+    for _ in range(num_rounds):
+        samples = controller.plan.samples
+        busy = 0.001 * (4 + samples) * slower
+        busy = busy * (1 + noise * rng.standard_normal((5, size)))
+        measurement = Measurement.of(
+            samples,
+            busy.mean(axis=0),
+            num_steps=np.full(size, 5.0),
+            least_seconds=busy.min(axis=0),
+            first_bucket_seconds=0.5 * busy.mean(axis=0),
+            overlap_seconds=np.full(size, overlap_seconds),
+        )
+        controller.decide(controller.observe(measurement))
+    return controller.plan.samples
+
+
+@pytest.mark.parametrize("overlap_seconds", [0.0, 0.1, 0.5])
+def test_ranks_are_balanced_however_long_communication_takes(overlap_seconds):
+    """Half of their busy time counts where it sticks out: the same plan is the best then."""
+    controller = Controller(strategies.adaptive(), 128, Bounds.of(4, 1), 4)
+    samples = rounds(controller, overlap_seconds, num_rounds=12)
+    busy = (4 + samples) * [1.0, 1.0, 3.0, 3.0]
+    assert busy.max() / busy.min() < 1.3 and samples.min() < 20
+
+
+def test_nothing_is_moved_where_it_is_worth_less_than_a_change_costs():
+    controller = Controller(strategies.adaptive(), 128, Bounds.of(4, 1), 4)
+    assert rounds(controller, overlap_seconds=20.0, num_rounds=12).tolist() == [32] * 4
