@@ -54,19 +54,19 @@ def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor
     assert uneven <= 6
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_rank_whose_steps_differ_much_is_followed(seed):
     """The shortest of twenty noisy steps is far below their mean, and that is no sign of a pause."""
     model = strategies.adaptive().model
     state, rng = model.init(1), np.random.default_rng(seed)
-    for factor, num_rounds in ((1.0, 20), (1.4, 4)):
+    for factor, num_steps, num_rounds in ((1.0, 3, 20), (1.0, 20, 5), (1.4, 20, 5)):
         for _ in range(num_rounds):
-            steps = 0.1 * factor * np.exp(0.2 * rng.standard_normal(20))
+            steps = 0.1 * factor * np.exp(0.2 * rng.standard_normal(num_steps))
             measurement = Measurement.of(
-                [32], [steps.mean()], num_steps=[20.0], least_seconds=[steps.min()]
+                [32], [steps.mean()], num_steps=[num_steps], least_seconds=[steps.min()]
             )
             state = model.update(state, measurement)
-    assert seconds_at(model, state, 32) == pytest.approx(0.14, rel=0.1)
+    assert seconds_at(model, state, 32) == pytest.approx(0.143, rel=0.12)
 
 
 @pytest.mark.parametrize("num_rounds", [1, 2, 3, 5])
