@@ -79,7 +79,9 @@ def by_trying(seconds, deadline: float, grid: Grid) -> np.ndarray:
 def test_a_rank_a_little_late_keeps_most_of_its_samples():
     """Points close to each other that drift has mixed up made a slope of nearly nothing."""
     times = np.array([[0.0264], [0.0266]])
-    curves = PointCurves(np.array([[34.0], [43.0]]), times, slope=np.array([0.00003]), fixed=np.zeros(1))
+    curves = PointCurves(
+        np.array([[34.0], [43.0]]), times, slope=np.array([0.00003]), fixed=np.zeros(1)
+    )
     assert curves.seconds(np.array([20.0]))[0] < 0.0245
     assert curves.in_pieces().seconds(np.array([20.0]))[0] < 0.0245
 
@@ -87,7 +89,9 @@ def test_a_rank_a_little_late_keeps_most_of_its_samples():
 def test_fewer_samples_than_a_slow_smallest_point_take_no_longer_than_more_samples():
     """A tooth at the smallest batch size, or one that was measured beside something else."""
     times = np.array([[0.05], [0.03]])
-    curves = PointCurves(np.array([[20.0], [30.0]]), times, slope=np.array([0.001]), fixed=np.zeros(1))
+    curves = PointCurves(
+        np.array([[20.0], [30.0]]), times, slope=np.array([0.001]), fixed=np.zeros(1)
+    )
     for seconds in (curves.seconds, curves.in_pieces().seconds):
         assert seconds(np.array([20.0]))[0] == 0.05
         assert seconds(np.array([19.0]))[0] <= 0.03
