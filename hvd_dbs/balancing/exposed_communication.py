@@ -27,7 +27,7 @@ class ExposedCommunication:
     overlap_seconds: NDArray[np.float64]
 
     def finish_seconds(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """f of busy seconds, shape `[..., size]`."""
+        """When ranks of these busy seconds could be done, shape `[..., size]`."""
         exposed = self.first_part * busy_seconds + self.overlap_seconds
         return np.asarray(np.fmax(busy_seconds, exposed))
 

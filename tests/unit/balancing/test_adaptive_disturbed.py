@@ -56,7 +56,7 @@ def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_rank_whose_steps_differ_much_is_followed(seed):
-    """The shortest of twenty noisy steps is far below their mean, and that is no sign of a pause."""
+    """The shortest of twenty noisy steps is far below their mean, which is no sign of a pause."""
     model = strategies.adaptive().model
     state, rng = model.init(1), np.random.default_rng(seed)
     for factor, num_steps, num_rounds in ((1.0, 3, 20), (1.0, 20, 5), (1.4, 20, 5)):

@@ -1,4 +1,4 @@
-"""Communication that sticks out of computing: what a rank's step takes, and what `adaptive` does."""
+"""Communication that sticks out of computing: what a step takes, and what `adaptive` does."""
 
 from __future__ import annotations
 
