@@ -152,8 +152,8 @@ class Posterior:
         others = columns[-_OTHERS:-_EVENTS]
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
-        elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *others = others
-        communication, periods = ExposedCommunication(*others[:2]), others[2:]
+        elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *rest = others
+        communication, periods = ExposedCommunication(*rest[:2]), SlowPeriods(*rest[2:])
         busy = np.where(np.isfinite(points), np.exp(logs), np.nan)
         times, slope = communication.finish_seconds(busy), communication.slope(busy)
         computing = slope * busy / times
@@ -171,7 +171,7 @@ class Posterior:
             rounds,
             first_seconds,
             computing[last],
-            SlowPeriods(*periods),
+            periods,
         )
 
 
