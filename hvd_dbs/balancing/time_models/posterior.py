@@ -36,6 +36,8 @@ _MOST_STEPS = 1e6
 class Posterior:
     """Log t_i(b) = g_i(b) + d_i: a Gaussian process, and how much slower than usual a rank is.
 
+    t_i are busy times. The curves are of when ranks could be done, `ExposedCommunication`.
+
     State of a rank: mean and covariance of g at the last 8 batch sizes, whose prior is
     `CurvePrior`, and of d, which is 0 but in slow periods. A round of n steps may be *noise*
     (then it is a Kalman filter's update), a *jump* of the curve or a *change* of pace (g or d
@@ -146,7 +148,7 @@ class Posterior:
         return {**state, "rates": np.tile(pooled_rates(events), (len(state["rates"]), 1))}
 
     def curves(self, records: Rows) -> PosteriorCurves:
-        """The curves that the records describe."""
+        """The curves that the records describe, with the communication that sticks out."""
         columns = np.ascontiguousarray(records.T)
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
         others = columns[-_OTHERS:-_EVENTS]
