@@ -44,8 +44,8 @@ class Priors:
     change_sd: float = 0.6
     """Log seconds of a change: up to twice as slow or as fast is common."""
     trend_rounds: float = 4.0
-    """Rounds over which surprises are averaged, to see whether they point the same way: few, so
-    that a drift is followed soon."""
+    """Rounds over which surprises are averaged, to see whether they point the same way, and the
+    part of a step before its first bucket: few, so that a drift is followed soon."""
     trend_sigmas: float = 3.5
     """Deviations from which such a mean is no chance: one in about 2,000 rounds exceeds them."""
     pause_rate: float = 0.005
