@@ -113,6 +113,8 @@ def _ranks(frame: Frame) -> tuple[RankGroup, ...]:
             "per_sample_ms": per_sample,
             "fixed_ms": per_sample * frame.samples * frame.one_of(0, 0.05, 0.2, 0.5, 1),
             "spread": frame.one_of(0, 0.02, 0.08),
+            "forward_fraction": frame.random.uniform(0.1, 0.6),
+            "forward_fixed_fraction": frame.random.uniform(0, 1),
         }
         kind = frame.random.choice(["affine", "affine", "saturating", "sawtooth"])
         if kind == "affine":
