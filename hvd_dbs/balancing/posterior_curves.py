@@ -82,6 +82,7 @@ class PosteriorCurves(PointCurves):
         noise: Log seconds by which its single steps differ, shape `[size]`.
         rounds: Rounds by which that is known, shape `[size]`.
         first_seconds: By how much the first step at a batch size takes longer, shape `[size]`.
+        life: Steps that its pace is expected to last, shape `[size]`.
         computing: D log t / d log busy time at the last batch size, shape `[size]`: less than 1
             where communication sticks out.
         periods: Slow periods; their sizes are those of busy times.
@@ -93,6 +94,7 @@ class PosteriorCurves(PointCurves):
     noise: NDArray[np.float64]
     rounds: NDArray[np.float64]
     first_seconds: NDArray[np.float64]
+    life: NDArray[np.float64]
     computing: NDArray[np.float64]
     periods: SlowPeriods
 

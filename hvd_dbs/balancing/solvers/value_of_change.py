@@ -33,7 +33,10 @@ class ValueOfChange:
     L the steps that paces are expected to last, and C the price of a switch in steps, a plan is
     worth
 
-        L (J'(now) - J'(plan)) - max(C, first steps / busy).
+        L (J'(now) - J'(plan)) - max(C, L / life * first steps / busy),
+
+    life being what the pace of the slowest rank is expected to last, L at most: the next plan will
+    have first steps too.
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
     more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares,
@@ -55,15 +58,20 @@ class ValueOfChange:
             plan = _sure_plan(problem, curves)
             return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
         periods, state = note_onsets(state, curves.periods)
+        is_seen = not _unseen(curves, current).any()
         curves = _drawn_to_equality(problem, curves.with_periods(periods))
-        seconds = float(np.max(curves.seconds(current.samples)))
+        seconds = curves.seconds(current.samples)
+        slowest = int(np.argmax(seconds))
+        lasts = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
         for kind, plan in _candidates(problem, curves):
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
-            price = max(PRIORS.switch, _first_steps(curves, plan) / seconds)
-            value = (now - then) / PRIORS.change_rate - price
+            first_steps = _first_steps(curves, plan) / float(seconds[slowest])
+            if not is_seen and now - then < first_steps:
+                continue  # A step more shows what they have hidden, and costs less.
+            value = (now - then) / PRIORS.change_rate - max(PRIORS.switch, first_steps / lasts)
             if value > most:
                 best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
         return Proposal(best, reason), state
@@ -78,8 +86,12 @@ def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
 
 def _first_steps(curves: PosteriorCurves, plan: Plan) -> float:
     """Seconds by which a plan's first step takes longer, for batch sizes that are new to ranks."""
-    is_new = ~np.any(curves.points == plan.samples, axis=0)
-    return float(np.max(np.where(is_new, curves.first_seconds, 0.0)))
+    return float(np.max(np.where(_unseen(curves, plan), curves.first_seconds, 0.0)))
+
+
+def _unseen(curves: PosteriorCurves, plan: Plan) -> NDArray[np.bool_]:
+    """Ranks of which it is not known what they take with their batch size, shape `[size]`."""
+    return np.asarray(~np.any(curves.points == plan.samples, axis=0))
 
 
 def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str, Plan]]:

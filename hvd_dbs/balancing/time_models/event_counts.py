@@ -83,7 +83,11 @@ def cost_of_first(state: ModelState) -> Rows:
     return np.asarray(chance_of_first(state) * seconds / np.maximum(held_up, 1e-9))
 
 
-def life_of(state: ModelState) -> Rows:
-    """Steps that the pace of each rank is expected to last, shape `[rows]`."""
-    changes, _, steps = state["events"].T
+def life_of(events: Rows) -> Rows:
+    """Steps that the pace of each rank is expected to last, shape `[rows]`.
+
+    Args:
+        events: What `count_events` has counted, shape `[rows, 3]`.
+    """
+    changes, _, steps = events.T
     return np.asarray((steps + 1 / PRIORS.change_rate) / (changes + 1))

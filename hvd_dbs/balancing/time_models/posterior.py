@@ -12,7 +12,7 @@ from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
-from hvd_dbs.balancing.time_models.event_counts import cost_of_first, pooled_rates
+from hvd_dbs.balancing.time_models.event_counts import cost_of_first, life_of, pooled_rates
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
@@ -172,6 +172,7 @@ class Posterior:
             np.sqrt(noise / rounds) * computing[last],
             rounds,
             first_seconds,
+            life_of(columns[-_EVENTS:].T),
             computing[last],
             periods,
         )

@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.posterior_curves import filled_tile, new_roughness
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
-from hvd_dbs.balancing.time_models.event_counts import (
-    count_events,
-    count_first_steps,
-    life_of,
-)
+from hvd_dbs.balancing.time_models.event_counts import count_events, count_first_steps, life_of
 from hvd_dbs.balancing.time_models.surprise import Round, Surprise, weigh
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
@@ -68,7 +64,8 @@ class _Belief:
 def expire(state: ModelState) -> None:
     """Drops points not seen for longer than a pace lasts: the rank may have been slow then."""
     age = state["steps"][:, np.newaxis] - state["visited_at"]
-    _drop(state, (age > life_of(state)[:, np.newaxis]) & (age > age.min(axis=1, keepdims=True)))
+    life = life_of(state["events"])[:, np.newaxis]
+    _drop(state, (age > life) & (age > age.min(axis=1, keepdims=True)))
 
 
 def _drop(state: ModelState, which: NDArray[np.bool_]) -> None:

@@ -28,6 +28,7 @@ def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts
         noise=np.full(2, 1e-6),
         rounds=np.full(2, 100.0),
         first_seconds=none,
+        life=np.full(2, 333.0),
         computing=np.ones(2),
         periods=SlowPeriods(none, none, none, np.full(2, 1000.0)),
     )

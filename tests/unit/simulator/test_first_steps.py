@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hvd_dbs.simulator import Conditions, Scenario
+from hvd_dbs.balancing import strategies
+from hvd_dbs.simulator import Conditions, Scenario, simulate
 from hvd_dbs.simulator.cluster import Cluster
 from hvd_dbs.simulator.costs import FREE
 from hvd_dbs.simulator.rank_groups import AffineRanks
@@ -48,3 +49,26 @@ def test_a_first_step_before_one_that_is_not_measured_is_no_pace_either(cluster)
     assert measurement.num_steps.tolist() == [1, 1]
     measurement = cluster.measure([cluster.play(np.array([20, 44]), 13)], unmeasured=12)
     assert measurement.num_steps.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_is_not_changed_before_what_first_steps_hide_is_seen(seed):
+    """Once, plan followed plan in each step, and steps took up to ten times as long."""
+    conditions = Conditions.of(
+        Scenario(
+            name="first steps of many ranks",
+            global_batch_size=1536,
+            ranks=(
+                AffineRanks(count=9, fixed_ms=90, per_sample_ms=2.75, spread=0.08),
+                AffineRanks(count=8, fixed_ms=36, per_sample_ms=11.3),
+                AffineRanks(count=7, fixed_ms=24, per_sample_ms=8.0),
+            ),
+            steps=200,
+            seed=seed,
+            noise=Noise(jitter=0.005),
+            switch_ms=300,
+        )
+    )
+    run = simulate(conditions, strategies.adaptive())
+    settled = run.true_seconds[60:].mean() / conditions.oracle_seconds[60:].mean()
+    assert len(run.changes) < 12 and settled < 1.02
