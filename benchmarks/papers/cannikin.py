@@ -45,9 +45,11 @@ def longer_than_predicted(rounds: Sequence[RoundEntry], settled: int) -> Iterato
     epoch = 0
     for before, entry in pairwise(rounds):
         epoch += entry.step <= before.step
-        predicted = before.predicted_seconds[1]
-        if epoch >= settled and entry.batch_sizes == before.plan and predicted > 0:
-            yield entry.step_seconds / predicted - 1
+        predicted, taken = before.predicted_seconds[1], entry.step_seconds
+        # Of a round that is the first step of a batch size it is not known what a step takes.
+        is_known = predicted > 0 and taken > 0
+        if epoch >= settled and entry.batch_sizes == before.plan and is_known:
+            yield taken / predicted - 1
 
 
 def _rounds(journal: str) -> list[RoundEntry]:

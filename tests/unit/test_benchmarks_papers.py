@@ -69,6 +69,7 @@ def test_a_prediction_is_compared_with_the_next_round_of_its_plan():
         a_round(4, (8, 8), 2.0, (10, 6), 0.8),
         a_round(8, (8, 8), 9.0, (10, 6), 0.8),  # The plan did not hold yet.
         a_round(8, (10, 6), 1.0, (10, 6), 0.8),
+        a_round(9, (10, 6), np.nan, (10, 6), 0.8),  # A first step.
     ]
     assert list(cannikin.longer_than_predicted(rounds, 1)) == pytest.approx([1.0, 0.25])
 
