@@ -33,9 +33,12 @@ class ExposedCommunication:
 
     def slope(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
         """D f / d t there, same shape: r where communication sticks out, else 1."""
-        sticks_out = self.first_part * busy_seconds + self.overlap_seconds > busy_seconds
-        return np.where(sticks_out, self.first_part, 1.0)
+        return np.where(self._sticks_out(busy_seconds), self.first_part, 1.0)
 
     def fixed_seconds(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
         """What of f does not depend on t, same shape: T_o where it sticks out, else 0."""
-        return np.where(self.slope(busy_seconds) < 1.0, self.overlap_seconds, 0.0)
+        return np.where(self._sticks_out(busy_seconds), self.overlap_seconds, 0.0)
+
+    def _sticks_out(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
+        exposed = self.first_part * busy_seconds + self.overlap_seconds
+        return np.asarray(exposed > busy_seconds)

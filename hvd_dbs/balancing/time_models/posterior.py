@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hvd_dbs.balancing.exposed_communication import ExposedCommunication
-from hvd_dbs.balancing.measurement import LEAST_SECONDS, Measurement
+from hvd_dbs.balancing.measurement import LEAST_SECONDS, MOST_SECONDS, Measurement
 from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
@@ -182,8 +182,10 @@ def _communication(known: Rows, seen: Measurement) -> Rows:
     """Part of the busy time before the first bucket, and T_o, after a round; shape `[rows, 2]`."""
     with np.errstate(invalid="ignore", divide="ignore"):
         part = seen.first_bucket_seconds / seen.busy_seconds
-    is_known = (part > 0) & (part <= 1) & (seen.overlap_seconds >= 0)
+    overlap_seconds = seen.overlap_seconds
+    is_known = (part > 0) & (part <= 1) & (overlap_seconds >= 0) & (overlap_seconds < MOST_SECONDS)
+    is_known &= seen.num_steps != 0  # Kernels tune themselves before the first bucket.
     before = np.where(np.isfinite(known[:, 0]), known[:, 0], part)
     mean = before + (part - before) / PRIORS.trend_rounds
-    new = np.column_stack([mean, seen.overlap_seconds])
+    new = np.column_stack([mean, overlap_seconds])
     return np.where(is_known[:, np.newaxis], new, known)

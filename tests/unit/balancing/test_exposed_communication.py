@@ -10,11 +10,14 @@ from hvd_dbs.balancing.exposed_communication import ExposedCommunication
 
 
 def test_a_rank_finishes_when_both_are_done():
-    communication = ExposedCommunication(np.array([0.5, 0.5, np.nan]), np.array([3.0, np.nan, 3.0]))
-    busy = np.array([[4.0, 4.0, 4.0], [8.0, 8.0, 8.0]])
-    assert communication.finish_seconds(busy).tolist() == [[5, 4, 4], [8, 8, 8]]
-    assert communication.slope(busy).tolist() == [[0.5, 1, 1], [1, 1, 1]]
-    assert communication.fixed_seconds(busy).tolist() == [[3, 0, 0], [0, 0, 0]]
+    nan = np.nan
+    communication = ExposedCommunication(
+        np.array([0.5, 0.5, nan, 1.0]), np.array([3.0, nan, 3.0, 3.0])
+    )
+    busy = np.array([[4.0] * 4, [8.0] * 4])
+    assert communication.finish_seconds(busy).tolist() == [[5, 4, 4, 7], [8, 8, 8, 11]]
+    assert communication.slope(busy).tolist() == [[0.5, 1, 1, 1], [1, 1, 1, 1]]
+    assert communication.fixed_seconds(busy).tolist() == [[3, 0, 0, 3], [0, 0, 0, 3]]
 
 
 def rounds(controller, overlap_seconds, num_rounds, noise=0.03):
@@ -44,6 +47,28 @@ def test_ranks_are_balanced_however_long_communication_takes(overlap_seconds):
     samples = rounds(controller, overlap_seconds, num_rounds=12)
     busy = (4 + samples) * [1.0, 1.0, 3.0, 3.0]
     assert busy.max() / busy.min() < 1.3 and samples.min() < 20
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"overlap_seconds": [np.inf] * 4},
+        {"first_bucket_seconds": [9.0] * 4},
+        {"num_steps": [0] * 4, "first_bucket_seconds": [0.0361] * 4},
+    ],
+)
+def test_what_is_absurd_or_of_first_steps_is_not_noted(wrong):
+    model = strategies.adaptive().model
+    busy, samples = np.full(4, 0.036), np.full(4, 32.0)
+    known = {
+        "num_steps": [5] * 4,
+        "first_bucket_seconds": 0.5 * busy,
+        "overlap_seconds": [0.1] * 4,
+    }
+    before = model.update(model.init(4), Measurement.of(samples, busy, **known))
+    after = model.update(before, Measurement.of(samples, busy, **{**known, **wrong}))
+    seconds = model.curves(model.record(after)).seconds(samples)
+    assert seconds == pytest.approx(0.118, rel=0.02)
 
 
 def test_nothing_is_moved_where_it_is_worth_less_than_a_change_costs():
