@@ -27,7 +27,7 @@ from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.disturbances import Pauses
 from hvd_dbs.simulator.rank_groups import AffineRanks, RankGroup, SaturatingRanks, SawtoothRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise
-from hvd_dbs.simulator.simulation import preset
+from hvd_dbs.simulator.simulation import preset, preset_names
 from hvd_dbs.simulator.slowdowns import Drift, Neighbour, RandomNeighbours, Thermal
 
 STRATEGIES = ("even", "dbs", "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive")
@@ -196,7 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first-seed", type=int, default=30000)
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, choices=STRATEGIES)
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, choices=preset_names())
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.count)

@@ -13,7 +13,7 @@ class ExposedCommunication:
     """f = max(t, r t + T_o): Cannikin's f_i as a function of the busy time t.
 
     The first bucket of gradients is ready after the part r of it, and all buckets but the last then
-    take T_o. Where either is unknown, NaN, f = t. Both have shape `[size]`.
+    take T_o. Both have shape `[size]`.
 
     Attributes:
         first_part: r, from 0 to 1.
@@ -26,19 +26,24 @@ class ExposedCommunication:
     first_part: NDArray[np.float64]
     overlap_seconds: NDArray[np.float64]
 
-    def finish_seconds(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """When ranks of these busy seconds could be done, shape `[..., size]`."""
-        exposed = self.first_part * busy_seconds + self.overlap_seconds
-        return np.asarray(np.fmax(busy_seconds, exposed))
+    def known(self) -> tuple[NDArray[np.intp], ExposedCommunication]:
+        """The ranks of which both are known, and T_o is more than nothing; theirs alone."""
+        ranks = np.flatnonzero((self.first_part > 0) & (self.overlap_seconds > 0))
+        return ranks, ExposedCommunication(self.first_part[ranks], self.overlap_seconds[ranks])
 
-    def slope(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """D f / d t there, same shape: r where communication sticks out, else 1."""
-        return np.where(self._sticks_out(busy_seconds), self.first_part, 1.0)
+    def finish(
+        self, busy_seconds: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """When ranks of these busy seconds, shape `[points, size]`, could be done.
 
-    def fixed_seconds(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What of f does not depend on t, same shape: T_o where it sticks out, else 0."""
-        return np.where(self._sticks_out(busy_seconds), self.overlap_seconds, 0.0)
-
-    def _sticks_out(self, busy_seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
-        exposed = self.first_part * busy_seconds + self.overlap_seconds
-        return np.asarray(exposed > busy_seconds)
+        Returns:
+            f, and d log f / d log t, r t / f where communication sticks out and 1 elsewhere, same
+            shape; and what of f at the shortest t does not depend on t, T_o or 0, shape `[size]`.
+        """
+        of_first = self.first_part * busy_seconds
+        exposed = of_first + self.overlap_seconds
+        sticks_out = exposed > busy_seconds
+        elasticity = np.where(sticks_out, of_first / exposed, 1.0)
+        # Where it sticks out at all, it does at the shortest.
+        fixed = np.where(sticks_out.any(axis=0), self.overlap_seconds, 0.0)
+        return np.fmax(busy_seconds, exposed), elasticity, fixed

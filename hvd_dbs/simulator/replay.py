@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.order_statistics import shortest_below_mean
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.costs import STEPS_AHEAD
 from hvd_dbs.simulator.curve_fit import FittedCurve, fit_curve
@@ -207,9 +207,8 @@ def _jitter(rounds: JobRounds, paces: NDArray[np.float64], usable: NDArray[np.bo
     steps = rounds.lengths.astype(np.float64)
     seen = usable & (rounds.least_seconds > 0) & (steps >= 2)[:, np.newaxis]
     if seen.sum() >= _LEAST_PAIRS:
-        # The mean of the least of n normal numbers (Blom, 1958).
-        below = [-NormalDist().inv_cdf((1 - 0.375) / (n + 0.25)) for n in np.maximum(steps, 2)]
-        apart = (np.log(rounds.busy_seconds / rounds.least_seconds) / np.array([below]).T)[seen]
+        below = shortest_below_mean(np.maximum(steps, 2))[:, np.newaxis]
+        apart = (np.log(rounds.busy_seconds / rounds.least_seconds) / below)[seen]
         return float(np.clip(np.median(apart), 0.0, _MOST_JITTER))
     both = usable[1:] & usable[:-1]
     scale = np.sqrt(1 / steps[1:] + 1 / steps[:-1])[:, np.newaxis]

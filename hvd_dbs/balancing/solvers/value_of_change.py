@@ -36,7 +36,8 @@ class ValueOfChange:
         L (J'(now) - J'(plan)) - max(C, L / life * first steps / busy),
 
     life being what the pace of the slowest rank is expected to last, L at most: the next plan will
-    have first steps too.
+    have first steps too. While first steps hide what a rank takes with the plan in force, a plan
+    has to gain more in a step than its own first steps cost.
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
     more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares,
@@ -62,7 +63,7 @@ class ValueOfChange:
         curves = _drawn_to_equality(problem, curves.with_periods(periods))
         seconds = curves.seconds(current.samples)
         slowest = int(np.argmax(seconds))
-        lasts = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
+        life = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
         for kind, plan in _candidates(problem, curves):
             if plan == current:
@@ -71,7 +72,7 @@ class ValueOfChange:
             first_steps = _first_steps(curves, plan) / float(seconds[slowest])
             if not is_seen and now - then < first_steps:
                 continue  # A step more shows what they have hidden, and costs less.
-            value = (now - then) / PRIORS.change_rate - max(PRIORS.switch, first_steps / lasts)
+            value = (now - then) / PRIORS.change_rate - max(PRIORS.switch, first_steps / life)
             if value > most:
                 best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
         return Proposal(best, reason), state

@@ -149,31 +149,35 @@ class Posterior:
 
     def curves(self, records: Rows) -> PosteriorCurves:
         """The curves that the records describe, with the communication that sticks out."""
-        columns = np.ascontiguousarray(records.T)
+        columns = np.array(records.T, order="C")
         points, logs, sd = np.split(columns[:-_OTHERS], 3)
         others = columns[-_OTHERS:-_EVENTS]
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
         elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *rest = others
         communication, periods = ExposedCommunication(*rest[:2]), SlowPeriods(*rest[2:])
-        busy = np.where(np.isfinite(points), np.exp(logs), np.nan)
-        times, slope = communication.finish_seconds(busy), communication.slope(busy)
-        computing = slope * busy / times
-        last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0), np.arange(len(noise))
-        per_sample = np.clip(elasticity, LEAST_ELASTICITY, 1.0) * busy[last] / points[last]
+        times = np.where(np.isfinite(points), np.exp(logs), np.nan)
+        last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0)
+        fixed, computing = np.zeros(len(noise)), np.ones(len(noise))
+        ranks, communication = communication.known()
+        times[:, ranks], of_points, fixed[ranks] = communication.finish(times[:, ranks])
+        sd[:, ranks] *= of_points
+        computing[ranks] = of_points[last[ranks], np.arange(ranks.size)]
+        at_last = last, np.arange(len(noise))
+        elastic = np.clip(elasticity, LEAST_ELASTICITY, 1.0) * computing
         return PosteriorCurves(
             points,
             times,
-            per_sample * slope[last],
-            communication.fixed_seconds(np.fmin.reduce(busy, axis=0)),
-            sd * computing,
-            elasticity_sd * computing[last],
-            roughness * computing[last],
-            np.sqrt(noise / rounds) * computing[last],
+            elastic * times[at_last] / points[at_last],
+            fixed,
+            sd,
+            elasticity_sd * computing,
+            roughness * computing,
+            np.sqrt(noise / rounds) * computing,
             rounds,
             first_seconds,
             life_of(columns[-_EVENTS:].T),
-            computing[last],
+            computing,
             periods,
         )
 

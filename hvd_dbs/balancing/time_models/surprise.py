@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.order_statistics import shortest_below_mean
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.event_counts import chance_of_first, rates_of
@@ -98,7 +99,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     pause = np.log(paused * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
     # The other steps took what they usually do, and the shortest of them shows it.
     noise_only = squares / rounds
-    excess = seen.excess - np.sqrt(noise_only) * _shortest_of(steps)
+    excess = seen.excess - np.sqrt(noise_only) * shortest_below_mean(steps)
     pause += np.nan_to_num(
         _student(z - excess, known + noise_only, freedom) - _student(excess, noise_only, freedom)
     )
@@ -113,16 +114,6 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     )
     chances = np.exp(logs - logs.max(axis=0))
     return np.asarray(chances / chances.sum(axis=0))
-
-
-def _shortest_of(number: Rows) -> Rows:
-    """Deviations by which the shortest of so many steps is expected below their mean.
-
-    Blom's order statistic of the normal distribution, whose quantile is Tukey's lambda (0.14)
-    here: within 0.02.
-    """
-    part = (number - 0.375) / (number + 0.25)
-    return np.asarray(4.91 * (part**0.14 - (1 - part) ** 0.14))
 
 
 def _normal(z: Rows, variance: Rows) -> Rows:

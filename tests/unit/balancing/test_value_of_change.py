@@ -14,29 +14,41 @@ from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 
 
-@pytest.mark.parametrize(("percent", "changes"), [(0.5, False), (0.8, True)])
-def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts(percent, changes):
-    """Two steps in 333 of them: 0.6 % of a step."""
-    none, points = np.zeros(2), np.array([[900.0, 900.0], [1100.0, 1100.0]])
-    certain = {"sd": np.full((2, 2), 1e-6), "elasticity_sd": none, "roughness": none}
+def is_changed(current, life=333.0, first_seconds=0.0):
+    """Whether two equal ranks are balanced that take a second a step, as is known for sure."""
+    none, sure = np.zeros(2), np.full(2, 1e-6)
+    points = np.array([np.sort([sample, 1000.0 + sample]) for sample in current]).T
     curves = PosteriorCurves(
         points,
         0.001 * points,
         slope=np.full(2, 0.001),
         fixed=none,
-        **certain,
-        noise=np.full(2, 1e-6),
+        sd=np.full((2, 2), 1e-6),
+        elasticity_sd=none,
+        roughness=none,
+        noise=sure,
         rounds=np.full(2, 100.0),
-        first_seconds=none,
-        life=np.full(2, 333.0),
+        first_seconds=np.full(2, first_seconds),
+        life=np.full(2, life),
         computing=np.ones(2),
         periods=SlowPeriods(none, none, none, np.full(2, 1000.0)),
     )
-    off = round(10 * percent)
-    problem = Problem(2000, Bounds.of(2), Plan((1000 + off, 1000 - off)))
+    problem = Problem(2000, Bounds.of(2), Plan(current))
     solver = ValueOfChange()
     proposal, _ = solver.solve(solver.init(), problem, curves)
-    assert (proposal.plan != problem.current) == changes
+    return proposal.plan != problem.current
+
+
+@pytest.mark.parametrize(("current", "changes"), [((1005, 995), False), ((1008, 992), True)])
+def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts(current, changes):
+    """Two steps in 333 of them: 0.6 % of a step."""
+    assert is_changed(current) == changes
+
+
+@pytest.mark.parametrize(("life", "changes"), [(333.0, True), (100.0, False)])
+def test_first_steps_cost_more_where_the_pace_does_not_last(life, changes):
+    """A change that saves 6.6 steps in 333: its first steps take three, and the next ones again."""
+    assert is_changed((1020, 980), life, first_seconds=3.0) == changes
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])

@@ -1,4 +1,4 @@
-"""The first step at a batch size: what the simulator's ranks measure of it."""
+"""The first step at a batch size: what ranks measure of it, and what `adaptive` makes of that."""
 
 from __future__ import annotations
 
