@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
+from hvd_dbs.balancing.order_statistics import MEDIAN, lower_value, value_at
 
 STEPS_WATCHED = 3
 """Ranks compare so many of their last steps."""
@@ -105,11 +106,11 @@ class ExpectedSteps:
         seen = known & (counts > 0)
         if seen.any():  # A pause is no reason to expect more.
             steps = step_seconds[:, seen]
-            expected[seen] = _quantile(steps, (counts[seen] - 1) // 2)
+            expected[seen] = lower_value(steps, MEDIAN)
         enough = known & (counts >= STEPS_WATCHED)
         if enough.any():
             steps, counts = step_seconds[:, enough], counts[enough]
-            low, high = (_quantile(steps, part * (counts - 1)) for part in (0.25, 0.75))
+            low, high = (value_at(steps, part * (counts - 1)) for part in (0.25, 0.75))
             seen = (high - low) / 1.35 / expected[enough]
             spread[enough] += counts / (counts + _SPREAD_STEPS) * (seen - spread[enough])
             is_far = steps > expected[enough] * (1 + _limit(spread[enough]))
@@ -166,22 +167,6 @@ class ExpectedSteps:
         slow &= slow.sum(axis=0) >= _CHANGED_STEPS + (by_pauses > _FALSE_SIGNALS)
         fast &= fast.sum(axis=0) >= _CHANGED_STEPS
         return np.asarray(slow | fast)
-
-
-def _quantile(
-    steps: NDArray[np.float64], place: NDArray[np.float64] | NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """What stands at a place from 0 on, were the steps sorted, shape `[ranks]`.
-
-    Args:
-        steps: NaN for those that do not count, shape `[steps, ranks]`.
-        place: Of each rank, fractions too; shape `[ranks]`.
-    """
-    ordered, ranks = np.sort(steps, axis=0), np.arange(steps.shape[1])
-    below = np.floor(place).astype(np.intp)
-    part, above = place - below, np.minimum(below + 1, len(steps) - 1)
-    first = ordered[below, ranks]
-    return np.asarray(np.where(part > 0, first + part * (ordered[above, ranks] - first), first))
 
 
 def _limit(spread: NDArray[np.float64], job_size: int = 1) -> NDArray[np.float64]:

@@ -34,7 +34,8 @@ class Measurement:
         memory_load: The host's memory in use, 0 to 1.
         num_steps: Steps that `busy_seconds` is the mean of; 0: it is that of the first step at a
             batch size, in which kernels may have tuned themselves.
-        least_seconds: Busy seconds of the shortest of these.
+        quartile_seconds: The lower quartile of these, busy seconds.
+        median_seconds: Their median, the lower one of two, busy seconds.
         first_bucket_seconds: From the start of a step until the first bucket of gradients was
             ready: forward pass and the first part of the backward pass.
         overlap_seconds: Communication that can go on during the backward pass: of all buckets
@@ -47,7 +48,8 @@ class Measurement:
     cpu_load: NDArray[np.float64]
     memory_load: NDArray[np.float64]
     num_steps: NDArray[np.float64]
-    least_seconds: NDArray[np.float64]
+    quartile_seconds: NDArray[np.float64]
+    median_seconds: NDArray[np.float64]
     first_bucket_seconds: NDArray[np.float64]
     overlap_seconds: NDArray[np.float64]
     last_bucket_seconds: NDArray[np.float64]

@@ -1,26 +1,74 @@
-"""What is expected of the shortest of some steps."""
+"""Where a few steps lie once they are sorted, and where noise alone would put them."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+QUARTILE, MEDIAN = 4, 2
+"""Parts of the steps, of which one is not longer than the lower quartile, or the median."""
 
-def shortest_below_mean(number: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Deviations by which the shortest of so many normal numbers is expected below their mean.
+_QUARTILE_VARIANCE = 1.86
+"""p (1 - p) / phi(z_p)^2 of the normal distribution, for p = 1/4."""
+
+
+def value_at(
+    steps: NDArray[np.float64], place: NDArray[np.float64] | NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """What stands at a place from 0 on, were the steps sorted, shape `[ranks]`.
+
+    Args:
+        steps: NaN for those that do not count, shape `[steps, ranks]`.
+        place: Of each rank, fractions too; shape `[ranks]`.
+    """
+    ordered, ranks = np.sort(steps, axis=0), np.arange(steps.shape[1])
+    below = np.floor(place).astype(np.intp)
+    part, above = place - below, np.minimum(below + 1, len(steps) - 1)
+    first = ordered[below, ranks]
+    return np.asarray(np.where(part > 0, first + part * (ordered[above, ranks] - first), first))
+
+
+def lower_value(
+    steps: NDArray[np.float64], parts: int, counts: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
+    """The step that is at (n - 1) // parts of n, shape `[ranks]`; NaN where none counts.
+
+    Args:
+        steps: At least one, NaN for those that do not count, shape `[steps, ranks]`.
+        parts: `QUARTILE` or `MEDIAN`; of two steps, both are the shorter one.
+        counts: How many of the shortest count, shape `[ranks]`; None: all but NaN.
+
+    Example:
+        >>> steps = np.array([[5.0], [1.0], [3.0], [2.0], [4.0], [np.nan]])
+        >>> lower_value(steps, QUARTILE).tolist(), lower_value(steps, MEDIAN).tolist()
+        ([2.0], [3.0])
+    """
+    if counts is None:
+        counts = np.isfinite(steps).sum(axis=0)
+    return value_at(steps, np.maximum(counts - 1, 0) // parts)
+
+
+def below_mean(number: NDArray[np.float64], parts: int) -> NDArray[np.float64]:
+    """Deviations by which that is expected below the mean, for so many normal numbers.
 
     Blom's formula for order statistics, with Tukey's lambda distribution (0.14) for the quantile
-    of the normal one: within 0.02 of it up to 200 numbers, and all ranks at once.
+    of the normal one: within 0.02 of it, and all ranks at once.
 
     Args:
         number: From 1 on, any shape.
+        parts: `QUARTILE` or `MEDIAN`.
 
     References:
         Blom, "Statistical Estimates and Transformed Beta-Variables", 1958.
 
     Example:
-        >>> shortest_below_mean(np.array([1.0, 2.0, 20.0])).round(2).tolist()
-        [0.0, 0.59, 1.87]
+        >>> below_mean(np.array([1.0, 2.0, 20.0]), QUARTILE).round(2).tolist()
+        [0.0, 0.59, 0.74]
     """
-    part = (number - 0.375) / (number + 0.25)
-    return np.asarray(4.91 * (part**0.14 - (1 - part) ** 0.14))
+    part = ((number - 1) // parts + 0.625) / (number + 0.25)
+    return np.asarray(4.91 * ((1 - part) ** 0.14 - part**0.14))
+
+
+def quartile_variance(number: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Its variance, in variances of one of these numbers; right for many, and for one."""
+    return np.minimum(_QUARTILE_VARIANCE / number, 1.0)

@@ -61,8 +61,8 @@ class Report:
         seen = self.measurement
         columns = (seen.batch_sizes, seen.busy_seconds, seen.cpu_load, seen.first_bucket_seconds)
         causes = self.input_seconds, self.hindrance.throttled_share, self.hindrance.page_faults
-        least_seconds = float(seen.least_seconds[0])
-        shown = *(column[0] for column in columns), self.step_seconds, *causes, least_seconds
+        quartile_seconds = float(seen.quartile_seconds[0])
+        shown = *(column[0] for column in columns), self.step_seconds, *causes, quartile_seconds
         own = *shown, self.cost_seconds, self.steps_ahead
         return np.array([*own, *self.links, *self.communication])
 
@@ -83,7 +83,7 @@ class Received:
         throttled_share: Part of the time in which each rank's container had used up its quota of
             processor time, shape `[size]`.
         page_faults: Of each rank's process in a step, shape `[size]`.
-        least_seconds: Busy seconds of each rank's shortest step, shape `[size]`.
+        quartile_seconds: Busy seconds that a quarter of each rank's steps did not exceed, `[size]`.
     """
 
     batch_sizes: NDArray[np.float64]
@@ -96,7 +96,7 @@ class Received:
     input_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     throttled_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     page_faults: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    least_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    quartile_seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def overlap_seconds(self) -> float:

@@ -81,7 +81,8 @@ class RoundEntry:
         throttled_share: Part of the time in which a rank's container had used up its quota of
             processor time, 0 to 1, by rank; empty: unknown.
         page_faults: Of a rank's process in a step, by rank; empty: unknown.
-        least_seconds: A rank's own work in its shortest step, by rank; empty: unknown.
+        quartile_seconds: Own work that a quarter of a rank's steps did not exceed, by rank; empty:
+            unknown.
         events: Ranks that fell far below their own best speed, or have recovered.
         time: When it was written, seconds since 1970.
     """
@@ -106,7 +107,7 @@ class RoundEntry:
     input_seconds: tuple[float, ...] = ()
     throttled_share: tuple[float, ...] = ()
     page_faults: tuple[float, ...] = ()
-    least_seconds: tuple[float, ...] = ()
+    quartile_seconds: tuple[float, ...] = ()
     events: tuple[SlowEvent, ...] = ()
     time: float = field(default_factory=time.time, compare=False)
 
@@ -142,13 +143,13 @@ class RoundEntry:
             input_seconds=_row(plain.get("input_seconds", ())),
             throttled_share=_row(plain.get("throttled_share", ())),
             page_faults=_row(plain.get("page_faults", ())),
-            least_seconds=_seconds(plain.get("least_seconds", ())),
+            quartile_seconds=_seconds(plain.get("quartile_seconds", ())),
             events=tuple(_event(event) for event in plain.get("events", ())),
             time=_of_type(float, [plain["time"]])[0],
         )
         rows = [entry.batch_sizes, entry.busy_seconds, entry.cpu_load, entry.plan_before]
         optional = [entry.first_bucket_seconds, entry.input_seconds]
-        optional += [entry.throttled_share, entry.page_faults, entry.least_seconds]
+        optional += [entry.throttled_share, entry.page_faults, entry.quartile_seconds]
         rows += [row for row in optional if row]
         if any(event.rank >= len(entry.plan) for event in entry.events):
             raise ValueError("an event of a rank that there is not.")

@@ -213,6 +213,6 @@ def _entry(
         input_seconds=tuple(received.input_seconds.tolist()),
         throttled_share=tuple(received.throttled_share.tolist()),
         page_faults=tuple(received.page_faults.tolist()),
-        least_seconds=tuple(received.least_seconds.tolist()),
+        quartile_seconds=tuple(received.quartile_seconds.tolist()),
         events=events,
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.change_signal import STEPS_WATCHED, ExpectedSteps
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.measurement import typical_seconds, typical_steps
+from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, lower_value
 from hvd_dbs.job import communication
 from hvd_dbs.ops.step_clock import StepClock, StepTimes
 
@@ -79,7 +80,8 @@ class Pace(NamedTuple):
     Attributes:
         busy_seconds: Own work in a step.
         num_steps: Of how many steps; 0: of the first one at a batch size, which may take longer.
-        least_seconds: Own work in the shortest of these.
+        quartile_seconds: Lower quartile of own work in these; NaN: unknown.
+        median_seconds: Its median, the lower one of two; NaN: unknown.
         step_seconds: These steps as a whole, waiting for the others included.
         first_bucket_seconds: Own work in a step until the first bucket of gradients is ready.
         input_seconds: Part of the work in which a step waits for its data, mean.
@@ -87,7 +89,8 @@ class Pace(NamedTuple):
 
     busy_seconds: float
     num_steps: int
-    least_seconds: float
+    quartile_seconds: float
+    median_seconds: float
     step_seconds: float
     first_bucket_seconds: float
     input_seconds: float = math.nan
@@ -193,7 +196,8 @@ class RankPace:
             self._expected = self._expected.after(
                 np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
             )
-        least = float(np.min(typical, initial=math.inf))
+        column = np.reshape(typical if typical.size else np.nan, (-1, 1))
+        quartile, median = (float(lower_value(column, parts)[0]) for parts in (QUARTILE, MEDIAN))
         first = min(typical_seconds(first_seconds, warmup), seconds)
         num_steps = typical.size if is_settled else 0
         # The other ranks have waited for this one, or this one for their first steps.
@@ -201,7 +205,7 @@ class RankPace:
         waits = input_seconds[np.isfinite(input_seconds)]
         # The mean: a pipeline that is late in every tenth step is late.
         waited = min(float(np.mean(waits)), seconds) if waits.size else math.nan
-        return Pace(seconds, num_steps, least, whole, first, waited)
+        return Pace(seconds, num_steps, quartile, median, whole, first, waited)
 
     def _note_use(self, work: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which steps are the first at a batch size, and not at the first of all, `[steps]`."""

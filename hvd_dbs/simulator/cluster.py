@@ -148,7 +148,8 @@ class Cluster:
         is_first = np.any([piece.is_first for piece in last_pieces], axis=0)
         kept &= ~is_first
         seconds = _typical(busy, measured, kept, num_last)
-        columns["busy_seconds"], columns["num_steps"], columns["least_seconds"] = seconds
+        names = "busy_seconds", "num_steps", "quartile_seconds", "median_seconds"
+        columns |= zip(names, seconds, strict=True)
         if not measured[-num_last:][1:].any():
             columns["num_steps"][is_first] = 0.0
         if last.first is not None:
@@ -216,7 +217,7 @@ def _typical(
     measured: NDArray[np.bool_],
     kept: NDArray[np.bool_],
     num_last: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], ...]:
     """What `typical_by_rank` says of the steps at the size that each rank ran last.
 
     Ranks that were not `kept` at one size began with it in the last `num_last` steps.

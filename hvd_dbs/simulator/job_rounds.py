@@ -20,7 +20,7 @@ class JobRounds:
         steps_per_epoch: Steps of an epoch.
         batch_sizes: Local batch sizes that were measured, shape `[rounds, size]`.
         busy_seconds: A rank's own work in a step, likewise.
-        least_seconds: The same in the shortest step of the round, likewise.
+        quartile_seconds: What a quarter of the round's steps did not exceed, likewise.
         cpu_load: Use of a rank's processors by others, likewise.
         step_seconds: A whole step, shape `[rounds]`.
         first_bucket_seconds: A rank's work until its first bucket was ready, `[rounds, size]`.
@@ -36,7 +36,7 @@ class JobRounds:
     steps_per_epoch: int
     batch_sizes: NDArray[np.float64]
     busy_seconds: NDArray[np.float64]
-    least_seconds: NDArray[np.float64]
+    quartile_seconds: NDArray[np.float64]
     cpu_load: NDArray[np.float64]
     step_seconds: NDArray[np.float64]
     first_bucket_seconds: NDArray[np.float64]

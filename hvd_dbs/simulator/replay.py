@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.order_statistics import shortest_below_mean
+from hvd_dbs.balancing.order_statistics import QUARTILE, below_mean
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.costs import STEPS_AHEAD
 from hvd_dbs.simulator.curve_fit import FittedCurve, fit_curve
@@ -199,16 +199,16 @@ def _host_load(rounds: JobRounds) -> HostLoad | None:
 
 
 def _jitter(rounds: JobRounds, paces: NDArray[np.float64], usable: NDArray[np.bool_]) -> float:
-    """Deviation of a single step, by how far the shortest step of a round is below the mean.
+    """Deviation of a single step, by how far the lower quartile of a round is below the mean.
 
-    Without shortest steps, by how rounds one after the other differ: among long ones, that is more
+    Without quartiles, by how rounds one after the other differ: among long ones, that is more
     the pace that wanders than the noise.
     """
     steps = rounds.lengths.astype(np.float64)
-    seen = usable & (rounds.least_seconds > 0) & (steps >= 2)[:, np.newaxis]
+    seen = usable & (rounds.quartile_seconds > 0) & (steps >= 2)[:, np.newaxis]
     if seen.sum() >= _LEAST_PAIRS:
-        below = shortest_below_mean(np.maximum(steps, 2))[:, np.newaxis]
-        apart = (np.log(rounds.busy_seconds / rounds.least_seconds) / below)[seen]
+        below = below_mean(np.maximum(steps, 2), QUARTILE)[:, np.newaxis]
+        apart = (np.log(rounds.busy_seconds / rounds.quartile_seconds) / below)[seen]
         return float(np.clip(np.median(apart), 0.0, _MOST_JITTER))
     both = usable[1:] & usable[:-1]
     scale = np.sqrt(1 / steps[1:] + 1 / steps[:-1])[:, np.newaxis]

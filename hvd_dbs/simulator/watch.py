@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Measurement
 from hvd_dbs.balancing.change_signal import STEPS_WATCHED, ExpectedSteps
+from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, lower_value
 from hvd_dbs.simulator.cluster import Played
 from hvd_dbs.simulator.scenario import Scenario
 
@@ -104,10 +105,12 @@ def _replaced(
 ) -> Measurement:
     """The measurement in which some rows are of these steps."""
     busy, steps = measurement.busy_seconds.copy(), measurement.num_steps.copy()
-    least = measurement.least_seconds.copy()
+    lower = measurement.quartile_seconds.copy(), measurement.median_seconds.copy()
     counts = np.isfinite(step_seconds).sum(axis=0)
     reported = counts > 0
     busy[rows[reported]] = np.nansum(step_seconds, axis=0)[reported] / counts[reported]
     steps[rows[reported]] = counts[reported]
-    least[rows[reported]] = np.nanmin(step_seconds[:, reported], axis=0)
-    return replace(measurement, busy_seconds=busy, num_steps=steps, least_seconds=least)
+    for seconds, parts in zip(lower, (QUARTILE, MEDIAN), strict=True):
+        seconds[rows[reported]] = lower_value(step_seconds[:, reported], parts)
+    lower_seconds = dict(zip(("quartile_seconds", "median_seconds"), lower, strict=True))
+    return replace(measurement, busy_seconds=busy, num_steps=steps, **lower_seconds)

@@ -55,7 +55,8 @@ def test_the_next_round_hears_of_the_new_pace_alone(pace):
     assert not pace.clock.has_changed
     measured = pace.measure(steps, 4)
     assert measured[:2] == (pytest.approx(3.4), 3)
-    assert measured[2:5] == (pytest.approx(3.3), pytest.approx(3.4), pytest.approx(1.7))
+    # Lower quartile, median, whole step, first bucket.
+    assert measured[2:6] == pytest.approx((3.3, 3.4, 3.4, 1.7))
     # What waits for data waits for them at any pace.
     assert len(steps.data_seconds) == len(steps.whole_seconds) == 9
     assert not np.isnan(steps.whole_seconds).any()
@@ -161,13 +162,14 @@ def test_a_simulated_job_compares_steps_as_a_rank_does():
         watch.look([_played(start, steps[:6])])
         assert watch.has_changed == told
         pace.clock.busy_seconds = [*pace.clock.busy_seconds, *steps[6:].tolist()]
-        seconds, num_steps, least, *_ = pace.measure(pace.take(), 4)
+        seconds, num_steps, quartile, median, *_ = pace.measure(pace.take(), 4)
         plain = Measurement.of([4], [np.nan], num_steps=[0])
         shown = watch.end_round([_played(start, steps)], plain, np.array([0]))
         if told:
             assert shown.num_steps.tolist() == [num_steps]
             assert shown.busy_seconds == pytest.approx([seconds])
-            assert shown.least_seconds == pytest.approx([least])
+            assert shown.quartile_seconds == pytest.approx([quartile])
+            assert shown.median_seconds == pytest.approx([median])
         else:  # Then the cluster's own measurement stands.
             assert np.isnan(shown.busy_seconds[0])
             watch._expected = pace._expected

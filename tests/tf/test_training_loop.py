@@ -205,7 +205,7 @@ def test_rounds_count_what_they_take_beside_the_training(monkeypatch):
         end = time.thread_time() + 0.05
         while time.thread_time() < end:
             pass
-        return Pace(1.0, 1, 1.0, 1.0, 0.5)
+        return Pace(1.0, 1, 1.0, 1.0, 1.0, 0.5)
 
     monkeypatch.setattr(overhead, "num_usable_cores", lambda: 1)
     collective = Threaded()
@@ -292,7 +292,7 @@ def test_the_busiest_rank_says_what_a_whole_step_takes():
 def test_what_hinders_a_rank_is_known_to_rank_0():
     rows = [
         Report(
-            Measurement.of([4], [1.0], least_seconds=[0.5]),
+            Measurement.of([4], [1.0], quartile_seconds=[0.5]),
             input_seconds=0.1 * rank,
             hindrance=Hindrance(throttled_share=0.2 * rank, page_faults=7.0 * rank),
         ).row
@@ -302,4 +302,4 @@ def test_what_hinders_a_rank_is_known_to_rank_0():
     assert received.input_seconds.tolist() == [0.0, 0.1]
     assert received.throttled_share.tolist() == [0.0, 0.2]
     assert received.page_faults.tolist() == [0.0, 7.0]
-    assert received.least_seconds.tolist() == [0.5, 0.5]
+    assert received.quartile_seconds.tolist() == [0.5, 0.5]

@@ -88,14 +88,14 @@ def test_causes_are_read_again_and_older_journals_have_none(tmp_path):
         "input_seconds": (0.0, math.nan),
         "throttled_share": (0.5, 0.0),
         "page_faults": (12.5, 0.0),
-        "least_seconds": (0.1, math.nan),
+        "quartile_seconds": (0.1, math.nan),
     }
     path = written(tmp_path / "run.jsonl", JOB, a_round(), a_round(**causes))
     assert json.loads(path.read_text().splitlines()[2])["input_seconds"] == [0.0, None]
     older, read = read_journal(path)[0][0].rounds
     assert read.input_seconds[0] == 0.0 and math.isnan(read.input_seconds[1])
     assert (read.throttled_share, read.page_faults) == ((0.5, 0.0), (12.5, 0.0))
-    assert read.least_seconds[0] == 0.1
+    assert read.quartile_seconds[0] == 0.1
     assert all(getattr(older, name) == () for name in causes)
     for name in causes:
         assert read_journal(written(path, a_round(**{name: (0.5,)})))[1] == 1

@@ -13,6 +13,7 @@ from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.event_counts import cost_of_first, life_of, pooled_rates
+from hvd_dbs.balancing.time_models.noise import NOISE, ROUGHNESS, SPREAD
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
@@ -58,7 +59,6 @@ class Posterior:
 
     def init(self, num_rows: int) -> ModelState:
         """Nothing visited."""
-        noise = [PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds]
         points, both = (num_rows, CAPACITY), (num_rows, CAPACITY + 1)
         return {
             "batch_size": np.full(points, np.nan),
@@ -70,10 +70,12 @@ class Posterior:
             "current": np.zeros(num_rows),
             "rounds": np.zeros(num_rows),
             "steps": np.zeros(num_rows),
-            "noise": np.tile(noise, (num_rows, 1)),
-            "roughness": np.tile([PRIORS.roughness_sd**2, 1.0], (num_rows, 1)),
+            "noise": np.tile(NOISE, (num_rows, 1)),
+            "spread": np.tile(SPREAD, (num_rows, 1)),
+            "roughness": np.tile(ROUGHNESS, (num_rows, 1)),
             "trend": np.zeros(num_rows),
             "suspect": np.zeros((num_rows, 4)),
+            "returned": np.zeros(num_rows),
             "last_change": np.zeros(num_rows),
             "events": np.zeros((num_rows, 3)),
             "rates": np.tile([PRIORS.change_rate, PRIORS.pause_rate], (num_rows, 1)),
@@ -94,9 +96,10 @@ class Posterior:
         b = np.where(usable, measurement.batch_sizes, 1.0)
         y = np.log(np.where(usable, measurement.busy_seconds, 1.0))
         with np.errstate(invalid="ignore", divide="ignore"):
-            excess = np.log(measurement.busy_seconds / measurement.least_seconds)
-        is_known = (steps > 1) & (excess >= 0) & (measurement.least_seconds >= LEAST_SECONDS)
-        excess = np.where(is_known, excess, np.nan)
+            excess = np.log(measurement.busy_seconds / measurement.quartile_seconds)
+            spread = np.log(measurement.median_seconds / measurement.quartile_seconds)
+        is_known = (steps > 1) & (excess >= 0) & (measurement.quartile_seconds >= LEAST_SECONDS)
+        excess, spread = (np.where(is_known, seen, np.nan) for seen in (excess, spread))
         new = {name: rows.copy() for name, rows in state.items()}
         begins = ~np.isfinite(state["first"][:, 0])
         # Pauses make steps longer, and nothing makes them shorter.
@@ -111,7 +114,7 @@ class Posterior:
         new["steps"] += steps
         expire(new)
         slot, fresh = visit(new, b)
-        seen = Round(y, excess, steps, is_same, measurement.num_steps == 0)
+        seen = Round(y, excess, spread, steps, is_same, measurement.num_steps == 0)
         learn(new, seen, slot, fresh)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from hvd_dbs.balancing.posterior_curves import filled_tile, new_roughness
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
 from hvd_dbs.balancing.time_models.event_counts import count_events, count_first_steps, life_of
+from hvd_dbs.balancing.time_models.noise import learn_spread, learn_variances
 from hvd_dbs.balancing.time_models.surprise import Round, Surprise, weigh
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
@@ -144,6 +144,10 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     chances = weigh(state, this, surprise, is_slow)
     is_pause = chances.argmax(axis=0) == len(chances) - 1
     _keep_suspects(state, is_pause, z, noise, *chances[1:3])
+    # Later rounds at a batch size say no more of that than the first one.
+    shows = is_new & ~is_pause
+    returned = np.where(shows, chances[3], state["returned"])
+    state["returned"] = np.where(is_slow, returned, chances[4])
     # Where a pause is likeliest it is taken for sure.
     chances = np.where(is_pause, np.eye(len(chances))[:, -1:], chances)
     noisy, jump, change, back, pause = chances
@@ -152,10 +156,11 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     # A pace that drifts is no noise.
     sigmas = z / np.sqrt(belief.variance)
     ratio = (sigmas - state["trend"]) ** 2 / (1 + _OF_TREND)
-    scale = _learn_variances(state, ratio, noisy, parts)[:, None, None]
+    scale = learn_variances(state, ratio, noisy, parts)[:, None, None]
     averaged, covariance = belief.updated()
     # Averages are known in proportion to the noise, which is only known by and by.
     of_noise, of_pause = (averaged, covariance * scale), (mean, belief.covariance)
+    learn_spread(state, this, pause)
     _mix(
         state,
         np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),
@@ -260,37 +265,3 @@ def make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
     state["mean"][rows] = np.einsum("rij,rj->ri", take_over, state["mean"][rows])
     after = np.einsum("rij,rjk,rlk->ril", take_over, state["covariance"][rows], take_over)
     state["covariance"][rows] = after
-
-
-def _learn_variances(
-    state: ModelState, ratio: Rows, noisy: Rows, parts: Mapping[str, Rows]
-) -> Rows:
-    """A surprise scales both variances, and counts for each as much as its part of the surprise's.
-
-    Args:
-        state: Of `Posterior`; it is changed.
-        ratio: Square of the surprise, less its trend, over its variance, shape `[rows]`.
-        noisy: Chance that it was no more than that, same shape.
-        parts: Part of the surprise's variance that is noise, and that is roughness, same shape.
-
-    Returns:
-        How many times as large as before the variance of the noise is, same shape.
-    """
-    priors = {
-        "noise": (PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds),
-        "roughness": (PRIORS.roughness_sd**2, 1.0),
-    }
-    before = state["noise"][:, 0] / state["noise"][:, 1]
-    for name, part in parts.items():
-        total, count = state[name].T
-        keep = np.where(count > PRIORS.memory_rounds, 1 - 1 / PRIORS.memory_rounds, 1.0)
-        weight = noisy * part
-        # What was seen fades, the prior does not.
-        sums = (
-            first + (so_far - first) * keep + more
-            for first, so_far, more in zip(
-                priors[name], (total, count), (total / count * weight * ratio, weight), strict=True
-            )
-        )
-        state[name] = np.column_stack(list(sums))
-    return np.asarray(state["noise"][:, 0] / state["noise"][:, 1] / before)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.order_statistics import shortest_below_mean
+from hvd_dbs.balancing.order_statistics import QUARTILE, below_mean, quartile_variance
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.event_counts import chance_of_first, rates_of
@@ -20,7 +20,8 @@ class Round:
 
     Attributes:
         log_seconds: Of a step.
-        excess: Log of its mean step over its shortest one, NaN where that is not known.
+        excess: Log of its mean step over their lower quartile, NaN where that is not known.
+        spread: Log of their median over their lower quartile, likewise.
         steps: Its steps.
         is_same: Whether the batch size is that of the round before.
         is_first: Whether it is of a first step, which kernels may have tuned themselves in.
@@ -28,6 +29,7 @@ class Round:
 
     log_seconds: Rows
     excess: Rows
+    spread: Rows
     steps: Rows
     is_same: NDArray[np.bool_]
     is_first: NDArray[np.bool_]
@@ -61,7 +63,8 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     """Chances of the five, by Bayes' rule; factors common to all are left out.
 
     Args:
-        state: "noise", "events", "rates", "first_steps", "suspect" of `Posterior`.
+        state: "noise", "spread", "events", "rates", "first_steps", "suspect", "returned" of
+            `Posterior`.
         seen: The round.
         surprise: How it differs from what was expected.
         is_slow: Which ranks can return to their baseline speed, shape `[rows]`.
@@ -71,10 +74,8 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
         `[5, rows]`.
     """
     z, known, steps = surprise.z, surprise.variance, seen.steps
-    squares, rounds = state["noise"].T
-    # Machines differ by more than the prior says: one degree of freedom before anything is seen.
-    freedom = rounds - PRIORS.noise_rounds + 1
-    change_rate, pause_rate = rates_of(state)
+    freedom = _freedom(state)
+    change_rate, _ = rates_of(state)
     changed = np.log(-np.expm1(-steps * change_rate))
     change = changed + _normal(z, surprise.change_variance)
     jump = np.where(
@@ -89,31 +90,52 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
             np.logaddexp(log, again + np.log(chance))
             for log, chance in zip((jump, change), chances, strict=True)
         )
-    back = changed + _student(surprise.usual_z, surprise.usual_variance, freedom)
-    # One of the steps took `longer` times as long.
-    paused = np.minimum(steps * pause_rate, 1.0)
-    paused = np.where(seen.is_first, chance_of_first(state), paused)
-    ratio = np.exp(np.clip(z, 0, 50))
-    longer = 1 + steps * (ratio - 1)
-    off = (np.log(longer) - PRIORS.pause_log) / PRIORS.pause_sd
-    pause = np.log(paused * steps * ratio / longer / PRIORS.pause_sd) - 0.5 * off**2
-    # The other steps took what they usually do, and the shortest of them shows it.
-    noise_only = squares / rounds
-    excess = seen.excess - np.sqrt(noise_only) * shortest_below_mean(steps)
-    pause += np.nan_to_num(
-        _student(z - excess, known + noise_only, freedom) - _student(excess, noise_only, freedom)
-    )
+    # Or it was never slow, or has returned already, at another batch size.
+    with np.errstate(divide="ignore"):
+        back = np.logaddexp(changed, np.log(np.where(surprise.is_new, state["returned"], 0.0)))
+    back += _student(surprise.usual_z, surprise.usual_variance, freedom)
     logs = np.stack(
         [
             _student(z, known, freedom),
             jump,
             change,
             np.where(is_slow, back, -np.inf),
-            np.where(z > 0, pause, -np.inf),
+            np.where(z > 0, _pause(state, seen, z, known), -np.inf),
         ]
     )
     chances = np.exp(logs - logs.max(axis=0))
     return np.asarray(chances / chances.sum(axis=0))
+
+
+def _pause(state: ModelState, seen: Round, z: Rows, known: Rows) -> Rows:
+    """Log density of a surprise that is a pause."""
+    steps, (_, rate) = seen.steps, rates_of(state)
+    rate = np.where(seen.is_first, chance_of_first(state), np.minimum(rate, 1.0))
+    # One of the steps took `longer` times as long.
+    ratio = np.exp(np.clip(z, 0, 50))
+    longer = 1 + steps * (ratio - 1)
+    one = np.log(np.minimum(steps * rate, 1.0) * steps * ratio / longer)
+    one += _size_of_pause(np.log(longer))
+    # The other steps took what they usually do, and their lower quartile shows it.
+    total, count = state["spread"].T
+    excess = seen.excess - total / count * below_mean(steps, QUARTILE)
+    variance = (total / count) ** 2 * quartile_variance(steps)
+    freedom = _freedom(state)
+    one += np.nan_to_num(
+        _student(z - excess, known + variance, freedom) - _student(excess, variance, freedom)
+    )
+    # Or each of them did.
+    each = np.where(steps > 1, steps * np.log(rate) + _size_of_pause(z), -np.inf)
+    return np.asarray(np.logaddexp(one, each))
+
+
+def _freedom(state: ModelState) -> Rows:
+    """Machines differ by more than the prior says: one degree of it before anything is seen."""
+    return np.asarray(state["noise"][:, 1] - PRIORS.noise_rounds + 1)
+
+
+def _size_of_pause(longer: Rows) -> Rows:
+    return _normal(longer - PRIORS.pause_log, np.full_like(longer, PRIORS.pause_sd**2))
 
 
 def _normal(z: Rows, variance: Rows) -> Rows:

@@ -79,7 +79,7 @@ def job_rounds(part: JournalPart, name: str) -> JobRounds:
         steps_per_epoch=max(1, *(entry.step for entry in entries)),
         batch_sizes=rows("batch_sizes"),
         busy_seconds=rows("busy_seconds"),
-        least_seconds=rows("least_seconds"),
+        quartile_seconds=rows("quartile_seconds"),
         cpu_load=rows("cpu_load"),
         step_seconds=column("step_seconds"),
         first_bucket_seconds=rows("first_bucket_seconds"),

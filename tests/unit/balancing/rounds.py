@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
+from hvd_dbs.balancing.order_statistics import QUARTILE, lower_value
 from hvd_dbs.balancing.plan import Problem
 
 
@@ -67,7 +68,7 @@ def over_after_a_disturbed_start(seed):
             samples,
             steps.mean(axis=0),
             num_steps=np.full(3, float(count)),
-            least_seconds=steps.min(axis=0),
+            quartile_seconds=lower_value(steps, QUARTILE),
         )
         controller.decide(controller.observe(measurement))
         step += count

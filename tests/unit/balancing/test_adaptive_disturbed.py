@@ -13,7 +13,6 @@ from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from tests.unit.balancing.rounds import (
     controller_of,
     over_after_a_disturbed_start,
-    seconds_at,
     trained,
 )
 
@@ -54,21 +53,6 @@ def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor
     assert uneven <= 6
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_rank_whose_steps_differ_much_is_followed(seed):
-    """The shortest of twenty noisy steps is far below their mean, which is no sign of a pause."""
-    model = strategies.adaptive().model
-    state, rng = model.init(1), np.random.default_rng(seed)
-    for factor, num_steps, num_rounds in ((1.0, 3, 20), (1.0, 20, 5), (1.4, 20, 5)):
-        for _ in range(num_rounds):
-            steps = 0.1 * factor * np.exp(0.2 * rng.standard_normal(num_steps))
-            measurement = Measurement.of(
-                [32], [steps.mean()], num_steps=[num_steps], least_seconds=[steps.min()]
-            )
-            state = model.update(state, measurement)
-    assert seconds_at(model, state, 32) == pytest.approx(0.143, rel=0.12)
-
-
 @pytest.mark.parametrize("num_rounds", [1, 2, 3, 5])
 @pytest.mark.parametrize("factor", [10.0, 30.0])
 def test_a_large_change_soon_after_the_start_is_followed(num_rounds, factor):
@@ -89,41 +73,6 @@ def test_a_change_is_followed_however_little_steps_differ(noise):
     assert controller.plan.batch_sizes[1] < 40
 
 
-@pytest.mark.parametrize(("shortest", "factor"), [(0.1, 1.0), (0.199, 2.0), (None, 1.0)])
-def test_the_shortest_step_tells_a_change_of_pace_from_a_pause(shortest, factor):
-    """The mean of two steps has doubled; without the shortest one nobody knows why."""
-    model, rng = strategies.adaptive().model, np.random.default_rng(11)
-    state = model.init(1)
-    for _ in range(20):
-        measured = 0.1 * (1 + 0.02 * rng.standard_normal())
-        state = model.update(state, Measurement.of([32], [measured], num_steps=[2.0]))
-    least = None if shortest is None else [shortest]
-    state = model.update(state, Measurement.of([32], [0.2], num_steps=[2.0], least_seconds=least))
-    seconds = model.curves(model.record(state)).seconds(np.array([32.0]))[0]
-    assert seconds == pytest.approx(0.1 * factor, rel=0.05)
-
-
-@pytest.mark.parametrize(("shortest", "factor"), [(0.053, 1.0), (0.07, 1.35)])
-def test_the_shortest_step_tells_a_pause_at_a_batch_size_that_is_new(shortest, factor):
-    """What is not known of the curve there does not make steps of a round differ."""
-    model = strategies.adaptive().model
-    state = model.init(1)
-    for _ in range(20):
-        state = model.update(state, Measurement.of([32], [0.1], num_steps=[2.0]))
-    expected = model.curves(model.record(state)).seconds(np.array([16.0]))[0]
-    measured = Measurement.of([16], [0.072], num_steps=[2.0], least_seconds=[shortest])
-    state = model.update(state, measured)
-    seconds = model.curves(model.record(state)).seconds(np.array([16.0]))[0]
-    assert seconds == pytest.approx(expected * factor, rel=0.1)
-
-
-def test_a_pause_in_the_first_round_is_none_of_the_pace():
-    model = strategies.adaptive().model
-    measurement = Measurement.of([32, 32], [0.2, 0.1], num_steps=[2, 2], least_seconds=[0.1, 0.1])
-    seconds = model.curves(model.record(model.update(model.init(2), measurement))).seconds
-    assert seconds(np.array([32.0, 32.0])) == pytest.approx([0.1, 0.1], rel=0.05)
-
-
 def test_what_was_seen_of_a_disturbed_rank_at_the_start_is_seen_again():
     """Once, batch sizes that it had then stayed slow for good, and none of them was taken again."""
     over = [over_after_a_disturbed_start(seed) for seed in range(6)]
@@ -133,9 +82,9 @@ def test_what_was_seen_of_a_disturbed_rank_at_the_start_is_seen_again():
 def test_a_step_without_time_in_the_first_round_tells_nothing():
     """Once, the rank was unknown for good."""
     model = strategies.adaptive().model
-    measurement = Measurement.of([32], [0.2], num_steps=[2], least_seconds=[0.0])
+    measurement = Measurement.of([32], [0.2], num_steps=[2], quartile_seconds=[0.0])
     state = model.update(model.init(1), measurement)
-    state = model.update(state, Measurement.of([32], [0.2], num_steps=[2], least_seconds=[0.0]))
+    state = model.update(state, Measurement.of([32], [0.2], num_steps=[2], quartile_seconds=[0.0]))
     seconds = model.curves(model.record(state)).seconds
     assert seconds(np.array([32.0])) == pytest.approx([0.2], rel=0.05)
 

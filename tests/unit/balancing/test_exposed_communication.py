@@ -7,6 +7,7 @@ import pytest
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.balancing.exposed_communication import ExposedCommunication
+from hvd_dbs.balancing.order_statistics import QUARTILE, lower_value
 
 
 def test_a_rank_finishes_when_both_are_done():
@@ -34,7 +35,7 @@ def rounds(controller, overlap_seconds, num_rounds, noise=0.03):
             samples,
             busy.mean(axis=0),
             num_steps=np.full(size, 5.0),
-            least_seconds=busy.min(axis=0),
+            quartile_seconds=lower_value(busy, QUARTILE),
             first_bucket_seconds=0.5 * busy.mean(axis=0),
             overlap_seconds=np.full(size, overlap_seconds),
         )

@@ -83,7 +83,7 @@ def rounds_of(scenario, name, known=()):
         steps_per_epoch=EPOCH,
         batch_sizes=rows("batch_sizes"),
         busy_seconds=rows("busy_seconds"),
-        least_seconds=rows("least_seconds"),
+        quartile_seconds=rows("quartile_seconds"),
         cpu_load=rows("cpu_load"),
         step_seconds=np.array(steps),
         first_bucket_seconds=rows("first_bucket_seconds") if known else unknown,
@@ -114,7 +114,9 @@ def test_another_strategy_is_foreseen_within_5_percent(case, journalled, wanted)
 def test_noise_is_that_of_steps_however_rounds_differ(jitter):
     rounds = rounds_of(cluster(noise=Noise(jitter=jitter)), "even")
     wander = np.exp(0.03 * np.random.default_rng(1).standard_normal(rounds.busy_seconds.shape))
-    seconds = {name: getattr(rounds, name) * wander for name in ("busy_seconds", "least_seconds")}
+    seconds = {
+        name: getattr(rounds, name) * wander for name in ("busy_seconds", "quartile_seconds")
+    }
     found = replay_of(replace(rounds, **seconds)).scenario.noise.jitter
     assert found == pytest.approx(jitter, rel=0.15, abs=0.002)
 
@@ -122,7 +124,7 @@ def test_noise_is_that_of_steps_however_rounds_differ(jitter):
 def test_rounds_of_an_older_journal_that_differ_are_not_taken_for_noise_of_their_steps():
     """The machine drifts from round to round; the steps of a round are all the same."""
     rounds = rounds_of(cluster(noise=Noise(jitter=0.0)), "even")
-    rounds = replace(rounds, least_seconds=np.full_like(rounds.busy_seconds, np.nan))
+    rounds = replace(rounds, quartile_seconds=np.full_like(rounds.busy_seconds, np.nan))
     drift = 1 + 0.1 * np.random.default_rng(1).standard_normal(rounds.busy_seconds.shape)
     busy = 0.1 * drift
     rounds = replace(rounds, busy_seconds=busy, step_seconds=busy.max(axis=1) + 0.001)

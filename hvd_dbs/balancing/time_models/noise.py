@@ -1,0 +1,64 @@
+"""How much rounds of a rank differ, and steps within a round: both are learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, below_mean
+from hvd_dbs.balancing.priors import PRIORS
+from hvd_dbs.balancing.time_models.curve_prior import Rows
+from hvd_dbs.balancing.time_models.surprise import Round
+from hvd_dbs.balancing.time_models.time_model import ModelState
+
+NOISE = PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds
+ROUGHNESS = PRIORS.roughness_sd**2, 1.0
+SPREAD = PRIORS.noise_rounds * PRIORS.noise_sd, PRIORS.noise_rounds
+"""What each begins with: a sum, and how many rounds it counts for."""
+
+
+def learn_variances(state: ModelState, ratio: Rows, noisy: Rows, parts: Mapping[str, Rows]) -> Rows:
+    """A surprise scales both variances, and counts for each as much as its part of the surprise's.
+
+    Args:
+        state: Of `Posterior`; its "noise" and "roughness" are changed.
+        ratio: Square of the surprise, less its trend, over its variance, shape `[rows]`.
+        noisy: Chance that it was no more than that, same shape.
+        parts: Part of the surprise's variance that is noise, and that is roughness, same shape.
+
+    Returns:
+        How many times as large as before the variance of the noise is, same shape.
+    """
+    before = _mean(state["noise"])
+    for name, prior in (("noise", NOISE), ("roughness", ROUGHNESS)):
+        shown = _mean(state[name]) * ratio
+        state[name] = _after(state[name], prior, noisy * parts[name], shown)
+    return np.asarray(_mean(state["noise"]) / before)
+
+
+def learn_spread(state: ModelState, this: Round, pause: Rows) -> None:
+    """The deviation of single steps, by how far apart median and lower quartile of a round are.
+
+    Neither shows that a few steps are held up, as the noise between rounds does.
+
+    Args:
+        state: Of `Posterior`; its "spread" is changed.
+        this: The round.
+        pause: Chance that a step has paused, shape `[rows]`.
+    """
+    apart = below_mean(this.steps, QUARTILE) - below_mean(this.steps, MEDIAN)
+    is_known = np.isfinite(this.spread) & (apart > 0)
+    shown = np.where(is_known, this.spread, 0.0) / np.where(is_known, apart, 1.0)
+    state["spread"] = _after(state["spread"], SPREAD, is_known * (1 - pause), shown)
+
+
+def _mean(sums: Rows) -> Rows:
+    return np.asarray(sums[:, 0] / sums[:, 1])
+
+
+def _after(sums: Rows, prior: tuple[float, float], weight: Rows, shown: Rows) -> Rows:
+    """Sum and count after a round; what was seen fades, the prior does not."""
+    keep = np.where(sums[:, 1] > PRIORS.memory_rounds, 1 - 1 / PRIORS.memory_rounds, 1.0)
+    new = np.column_stack([weight * shown, weight])
+    return np.asarray(prior + (sums - prior) * keep[:, np.newaxis] + new)
