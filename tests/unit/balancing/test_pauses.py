@@ -60,7 +60,7 @@ def test_a_rank_that_pauses_in_each_round_keeps_its_pace(longer):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pauses_of_the_first_rounds_are_no_noise_for_good(seed):
-    """Once, noise that had been learnt from pauses explained all later ones, as part of the pace."""
+    """Once, noise that had been learnt from pauses explained all later ones."""
     model, rng = strategies.adaptive().model, np.random.default_rng(seed)
     state = model.init(1)
     for measurement in usual_rounds(12, 2, rng, pauses=0.3):
