@@ -9,12 +9,11 @@ import numpy as np
 from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, below_mean
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
-from hvd_dbs.balancing.time_models.surprise import Round
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 NOISE = PRIORS.noise_rounds * PRIORS.noise_sd**2, PRIORS.noise_rounds
 ROUGHNESS = PRIORS.roughness_sd**2, 1.0
-SPREAD = PRIORS.noise_rounds * PRIORS.noise_sd, PRIORS.noise_rounds
+SPREAD = 0.0, 0.0
 """What each begins with: a sum, and how many rounds it counts for."""
 
 
@@ -37,20 +36,27 @@ def learn_variances(state: ModelState, ratio: Rows, noisy: Rows, parts: Mapping[
     return np.asarray(_mean(state["noise"]) / before)
 
 
-def learn_spread(state: ModelState, this: Round, pause: Rows) -> None:
+def learn_spread(state: ModelState, steps: Rows, spread: Rows, pause: Rows) -> None:
     """The deviation of single steps, by how far apart median and lower quartile of a round are.
 
     Neither shows that a few steps are held up, as the noise between rounds does.
 
     Args:
         state: Of `Posterior`; its "spread" is changed.
-        this: The round.
-        pause: Chance that a step has paused, shape `[rows]`.
+        steps: Of the round, shape `[rows]`.
+        spread: Log of their median over their lower quartile, NaN where unknown, same shape.
+        pause: Chance that a step has paused, same shape.
     """
-    apart = below_mean(this.steps, QUARTILE) - below_mean(this.steps, MEDIAN)
-    is_known = np.isfinite(this.spread) & (apart > 0)
-    shown = np.where(is_known, this.spread, 0.0) / np.where(is_known, apart, 1.0)
+    apart = below_mean(steps, QUARTILE) - below_mean(steps, MEDIAN)
+    is_known = np.isfinite(spread) & (apart > 0)
+    shown = np.where(is_known, spread, 0.0) / np.where(is_known, apart, 1.0)
     state["spread"] = _after(state["spread"], SPREAD, is_known * (1 - pause), shown)
+
+
+def within_rounds(state: ModelState) -> Rows:
+    """The deviation of single steps within a round, shape `[rows]`; the noise counts as one."""
+    total, count = state["spread"].T
+    return np.asarray((np.sqrt(_mean(state["noise"])) + total) / (1 + count))
 
 
 def _mean(sums: Rows) -> Rows:

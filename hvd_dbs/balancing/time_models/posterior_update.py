@@ -160,7 +160,7 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     averaged, covariance = belief.updated()
     # Averages are known in proportion to the noise, which is only known by and by.
     of_noise, of_pause = (averaged, covariance * scale), (mean, belief.covariance)
-    learn_spread(state, this, pause)
+    learn_spread(state, this.steps, this.spread, pause)
     _mix(
         state,
         np.stack([noisy, jump, change, pause + LEAST_VARIANCE]),

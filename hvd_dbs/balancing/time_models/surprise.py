@@ -11,6 +11,7 @@ from hvd_dbs.balancing.order_statistics import QUARTILE, below_mean, quartile_va
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.event_counts import chance_of_first, rates_of
+from hvd_dbs.balancing.time_models.noise import within_rounds
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 
@@ -117,9 +118,9 @@ def _pause(state: ModelState, seen: Round, z: Rows, known: Rows) -> Rows:
     one = np.log(np.minimum(steps * rate, 1.0) * steps * ratio / longer)
     one += _size_of_pause(np.log(longer))
     # The other steps took what they usually do, and their lower quartile shows it.
-    total, count = state["spread"].T
-    excess = seen.excess - total / count * below_mean(steps, QUARTILE)
-    variance = (total / count) ** 2 * quartile_variance(steps)
+    within = within_rounds(state)
+    excess = seen.excess - within * below_mean(steps, QUARTILE)
+    variance = within**2 * quartile_variance(steps)
     freedom = _freedom(state)
     one += np.nan_to_num(
         _student(z - excess, known + variance, freedom) - _student(excess, variance, freedom)
