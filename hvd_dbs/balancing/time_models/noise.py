@@ -48,7 +48,7 @@ def learn_spread(state: ModelState, steps: Rows, spread: Rows, pause: Rows) -> N
         pause: Chance that a step has paused, same shape.
     """
     apart = below_mean(steps, QUARTILE) - below_mean(steps, MEDIAN)
-    is_known = np.isfinite(spread) & (apart > 0)
+    is_known = np.isfinite(spread) & (spread >= 0) & (apart > 0)
     shown = np.where(is_known, spread, 0.0) / np.where(is_known, apart, 1.0)
     state["spread"] = _after(state["spread"], SPREAD, is_known * (1 - pause), shown)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,15 @@ def test_a_rank_that_pauses_in_each_round_keeps_its_pace(longer):
         steps[rng.integers(20)] *= longer
         state = model.update(state, round_of(32, steps))
         assert seconds_at(model, state, 32) == pytest.approx(0.02, rel=0.025)
+
+
+@pytest.mark.parametrize("median", [0.0, 1e-9, np.inf, np.nan])
+def test_a_median_that_cannot_be_does_no_harm(median):
+    model, rng = strategies.adaptive().model, np.random.default_rng(5)
+    state = model.init(1)
+    for measurement in usual_rounds(80, 20, rng, pauses=0.05):
+        state = model.update(state, replace(measurement, median_seconds=np.array([median])))
+    assert seconds_at(model, state, 32) == pytest.approx(0.02, rel=0.015)
 
 
 @pytest.mark.parametrize("seed", range(4))
