@@ -29,7 +29,7 @@ def value_at(
 
 
 def lower_value(
-    steps: NDArray[np.float64], parts: int, counts: NDArray[np.int64] | None = None
+    steps: NDArray[np.float64], parts: int, counts: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """The step that is at (n - 1) // parts of n, shape `[ranks]`; NaN where none counts.
 
@@ -43,9 +43,8 @@ def lower_value(
         >>> lower_value(steps, QUARTILE).tolist(), lower_value(steps, MEDIAN).tolist()
         ([2.0], [3.0])
     """
-    if counts is None:
-        counts = np.isfinite(steps).sum(axis=0)
-    return value_at(steps, np.maximum(counts - 1, 0) // parts)
+    number = np.isfinite(steps).sum(axis=0) if counts is None else counts
+    return value_at(steps, np.maximum(number - 1, 0) // parts)
 
 
 def below_mean(number: NDArray[np.float64], parts: int) -> NDArray[np.float64]:

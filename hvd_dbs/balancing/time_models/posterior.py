@@ -47,7 +47,8 @@ class Posterior:
     again). The mixture is replaced by the normal distribution with its mean and covariance. What
     is not slow, and what is faster than before, becomes the baseline speed: g takes over d.
 
-    Variances of noise and of what kernels add to the curve are sums over counts of surprises. Rates
+    Variances of noise and of what kernels add to the curve are sums over counts of surprises. By
+    how much the steps of a round differ is learnt beside them: pauses do not show in it. Rates
     of changes and pauses are counted, and drawn to those of all ranks (`pool`). Where surprises
     keep pointing the same way the pace drifts, and becomes uncertain accordingly.
 
