@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.data.passes import NOT_YET, Pass
+from hvd_dbs.host.beside_training import BesideTraining
 from hvd_dbs.sampling import (
     LAYOUTS,
     CostReader,
@@ -82,19 +83,18 @@ class IndexStage:
         self._costs = costs
         self._global_batch_size = sum(batch_sizes)
         self.num_steps = num_steps(num_samples, self._global_batch_size)
-        self._seed = seed
+        self._seed, self._block_size = seed, block_size
         self._rank = rank
-        self._block_size = block_size
         self._layout = LAYOUTS[layout]
         self._changed = threading.Condition()
         self._schedule = PlanSchedule(batch_sizes)
         self.is_read = self.is_endless = False
         self.on_unwatched: Callable[[], None] = lambda: None
-        self._training = False
+        self._training = self._used_up = False
         self._epoch = 0
-        self._used_up = False
         self._start = Cursor()
         self._generation = 0
+        self._beside = BesideTraining()
         self._own_reader: tuple[tuple[object, ...], Reader] | None = None
         self._looked_at: NDArray[np.int64] | None = None
 
@@ -123,8 +123,7 @@ class IndexStage:
         """
         self.check_start(cursor)
         with self._changed:
-            self._start = cursor
-            self._epoch = cursor.epoch
+            self._start, self._epoch = cursor, cursor.epoch
 
     def change_rank(self, rank: int) -> None:
         """From the next training on the windows are another rank's."""
@@ -178,11 +177,13 @@ class IndexStage:
             self._schedule.publish(batch_sizes, first=(epoch, 0))
             self._epoch = epoch
             self._used_up = False
+            self._beside.restart()
         self.settle(settled if self._layout.plans_change_within else self.num_steps_in(epoch))
 
     def settle(self, num_steps: int) -> None:
         """Declares the plans of the first `num_steps` steps of the open epoch final."""
         with self._changed:
+            self._beside.end_step()
             num_steps = min(num_steps, self.num_steps_in(self._epoch))
             self._schedule.settle((self._epoch, num_steps))
             self._changed.notify_all()
@@ -263,6 +264,7 @@ class IndexStage:
         while step < steps:
             with self._changed:
                 is_settled = partial(self._is_settled, (epoch, step))
+                has_waited = not is_settled()
                 if not self._changed.wait_for(is_settled, _PATIENCE):
                     batch_sizes = None
                 elif generation != self._generation:
@@ -274,6 +276,8 @@ class IndexStage:
                     if self._training and epoch == self._epoch and step == steps - 1:
                         self._used_up = True
             if batch_sizes is not None:
+                if has_waited:
+                    self._beside.wait()
                 yield reader.samples(step, batch_sizes)
                 step, waited = step + 1, 0.0
                 continue

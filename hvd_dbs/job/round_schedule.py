@@ -14,6 +14,7 @@ from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.comm.links import LinkMeter
+from hvd_dbs.host.beside_training import begins_after
 from hvd_dbs.host.hindrance import HindranceMeter
 from hvd_dbs.host.host_load import HostLoad
 from hvd_dbs.job.communication import Communication
@@ -23,11 +24,6 @@ from hvd_dbs.job.rank_pace import RankPace, RoundSteps
 from hvd_dbs.ops.step_clock import StepClock
 
 _LOGGER = logging.getLogger(__name__)
-
-_LATER_PART, _MOST_LATER = 0.05, 0.005
-"""A round beside the training begins after this part of a step, and so many seconds at most. Until
-then the training's thread prepares the next step, and a thread that computes in Python would keep
-Python's lock from it for up to 5 ms at a time (`sys.getswitchinterval`)."""
 
 
 class RoundSchedule:
@@ -187,7 +183,7 @@ class RoundSchedule:
         self._is_change = is_change
         steps = self.pace.take()
         newest = float(np.nan_to_num(steps.whole_seconds[-1:]).sum())
-        later = 0.0 if is_waited_for else min(_LATER_PART * newest, _MOST_LATER)
+        later = 0.0 if is_waited_for else begins_after(newest)
         report = partial(self._report, steps, batch_size, self.steps_ahead)
         return DecisionExchange(
             self._collective, self._controller, report, num_steps, self._communication, later

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hvd_dbs.data.arrays import Arrays
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.stream import Stream
+from hvd_dbs.host import beside_training
 from hvd_dbs.sampling import Cursor
 
 
@@ -206,6 +208,29 @@ def test_whoever_waits_for_long_reads_the_same(source, monkeypatch):
     timer.start()
     assert [batch.numpy().tolist() for batch in dataset] == [[2, 3], [6, 7], [9]]
     timer.join()
+
+
+def test_who_waited_for_a_step_reads_it_once_the_next_one_has_begun(monkeypatch):
+    now, slept = [100.0], queue.Queue()
+    clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=slept.put)
+    monkeypatch.setattr(beside_training, "time", clock)
+    one = stage()
+    one.begin_training((2, 2))
+    one.open_epoch(0, (2, 2), settled=2)
+    reader = Reader(one)
+    assert reader.take(2) == [[2, 3], [6, 7]]
+    assert slept.empty()
+    assert reader.waits()
+    now[0] += 0.02
+    one.settle(3)
+    assert reader.take(1) == [[9]]
+    assert slept.get_nowait() == pytest.approx(0.001)
+    reader = Reader(one)  # Training waits for the first step of an epoch.
+    assert reader.waits()
+    now[0] += 5.0
+    one.open_epoch(1, (2, 2), settled=3)
+    reader.take(3)
+    assert slept.get_nowait() == 0
 
 
 def test_a_repeated_data_set_goes_on_with_the_whole_next_epoch():
