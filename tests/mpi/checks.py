@@ -40,6 +40,14 @@ def some(module: str, names: Sequence[str]) -> str:
     return f"{module}:{','.join(names)}"
 
 
+def all_but(module: str, names: Sequence[str]) -> str:
+    """The other checks of a module, for `as_tests`."""
+    all_names = _names(module)
+    unknown = sorted(set(names) - set(all_names))
+    assert not unknown, f"{module}_checks.py has no {unknown}"
+    return some(module, [name for name in all_names if name not in names])
+
+
 def as_tests(
     *modules: str, ranks: int, environment: Mapping[str, str] | None = None
 ) -> Callable[..., None]:
