@@ -5,9 +5,10 @@
 
 `curves/h200_encoder.csv` has the steps of twelve encoder layers of BERT-base (128 vectors a sample,
 bfloat16) on an NVIDIA H200. `curves/h100_resnet50.csv` has those of ResNet-50 on an H100, in
-float32 (with TF32) and in bfloat16, with `TF_CUDNN_USE_AUTOTUNE=0`. Both are of the models and the
-loop of `scripts/gpu_check/curves.py`. With `--slower 1 1.5 2 3` each device of a file is there four
-times, the others so much slower.
+float32 (with TF32) and in bfloat16, with `TF_CUDNN_USE_AUTOTUNE=0`, and
+`curves/h100_encoder_mixer.csv` those of the encoder layers and of MLP-Mixer (float32 with TF32).
+All are of the models and the loop of `scripts/gpu_check/curves.py`. With `--slower 1 1.5 2 3` each
+device of a file is there four times, the others so much slower.
 
 Each case is a set of devices and a global batch size. A job starts with the even split, each step
 is noisy, a decision falls every few steps. Reported is the step time by the true curves after the

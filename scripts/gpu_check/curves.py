@@ -34,6 +34,7 @@ def measure_curves(device: str, *, small: bool) -> dict[str, Any]:
         "ResNet-50, float32": ("float32", lambda: _resnet(224, small=small)),
         "ResNet-50, bfloat16": ("mixed_bfloat16", lambda: _resnet(224, small=small)),
         "encoder, bfloat16": ("mixed_bfloat16", lambda: _encoder(small=small)),
+        "mixer, float32": ("float32", lambda: _mixer(small=small)),
     }
     # What users have who change nothing; the other parts of the check turn it off.
     tf.config.experimental.enable_tensor_float_32_execution(True)
@@ -63,6 +64,21 @@ def _encoder(*, small: bool) -> tuple[keras.Model, tf.Tensor]:
         value = keras.layers.LayerNormalization()(value + attention(value, value))
         inner = keras.layers.Dense(4 * width, activation="gelu")(value)
         value = keras.layers.LayerNormalization()(value + keras.layers.Dense(width)(inner))
+    outputs = keras.layers.Dense(10)(keras.layers.GlobalAveragePooling1D()(value))
+    return keras.Model(inputs, outputs), tf.random.normal([3 if small else _LARGEST, length, width])
+
+
+def _mixer(*, small: bool) -> tuple[keras.Model, tf.Tensor]:
+    """Eight layers of MLP-Mixer S/16 (Tolstikhin et al., 2021), on 196 patches a sample."""
+    length, width, depth = (4, 16, 1) if small else (196, 512, 8)
+    value = inputs = keras.Input([length, width])
+    for _ in range(depth):
+        turned = keras.layers.Permute((2, 1))(keras.layers.LayerNormalization()(value))
+        inner = keras.layers.Dense(width // 2, activation="gelu")(turned)
+        value = value + keras.layers.Permute((2, 1))(keras.layers.Dense(length)(inner))
+        normal = keras.layers.LayerNormalization()(value)
+        inner = keras.layers.Dense(4 * width, activation="gelu")(normal)
+        value = value + keras.layers.Dense(width)(inner)
     outputs = keras.layers.Dense(10)(keras.layers.GlobalAveragePooling1D()(value))
     return keras.Model(inputs, outputs), tf.random.normal([3 if small else _LARGEST, length, width])
 
