@@ -7,8 +7,8 @@ import time
 
 _PART, _MOST_SECONDS = 0.05, 0.005
 """This part of a step, and so many seconds at most: in them the training's thread, in Python,
-begins the next step. A thread that computes in Python then would keep Python's lock from it for
-up to 5 ms at a time (`sys.getswitchinterval`)."""
+begins the next step. A thread that computes in Python then would keep the global interpreter lock
+from it for up to 5 ms at a time (`sys.getswitchinterval`)."""
 
 
 def begins_after(step_seconds: float) -> float:
