@@ -43,10 +43,10 @@ class Communication:
 
     @classmethod
     def first(cls, collective: Collective, row: NDArray[np.float64]) -> Communication:
-        """What the first round of a training shows, by an exchange of its own. Collective.
+        """What the first round of these ranks shows, by an exchange of its own. Collective.
 
-        Later rounds add to it with `after` what they exchange anyway, which the time models of the
-        next round use. Only the first round has nothing from before.
+        Later rounds, also of later trainings, add to it with `after` what they exchange anyway,
+        which the time models of the next round use. Only the first round has nothing from before.
         """
         negotiation = negotiation_seconds(collective)
         return cls(negotiation_seconds=negotiation).after(collective.allgather(row))

@@ -154,7 +154,7 @@ class DecisionExchange:
 
     Paces are measured, time models learn, ranks exchange and rank 0 decides in the collective's
     thread, so that nobody waits for them who calls `finish` a step of training later. The first
-    round of a training has one more allgather.
+    round of the job's ranks has one more allgather, and measures Horovod's negotiation.
 
     Args:
         collective: The job.

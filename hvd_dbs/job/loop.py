@@ -232,6 +232,7 @@ class TrainingLoop:
         """
         self.log.change_ranks([place.host for place in places])
         self.profile.change_ranks(places)
+        self._rounds.change_ranks()
         self.clock.drain()
         self._resizing.change_ranks()
 

@@ -102,7 +102,6 @@ class RoundSchedule:
         """
         self.pace.is_cut_by_cost = is_cut_by_cost
         self.steps_ahead = LEAST  # New ranks have not said yet what they need.
-        self._communication = None
         self._steps_in_round = 0
         self._steps_to_next = self._controller.steps_to_next or 1
         if self.leaves_cadence:  # Who knows what has happened since the last fit?
@@ -169,6 +168,10 @@ class RoundSchedule:
     def abandon(self) -> None:
         """Forgets what is under way, with ranks that are no more."""
         self._under_way, self._is_change = None, False
+
+    def change_ranks(self) -> None:
+        """The job has other ranks; between them gradients take another time."""
+        self._communication = None
 
     @property
     def _is_watching(self) -> bool:
