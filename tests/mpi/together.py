@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.comm import agreement
@@ -46,6 +47,17 @@ def global_batch(balancer, step, ids):
     num_samples = position.stage.part(position.epoch).num_left
     counts = step_batch_sizes(step, balancer.plan.batch_sizes, num_samples)
     return [i for row, count in zip(rows, counts, strict=True) for i in row[:count].tolist()]
+
+
+@contextmanager
+def optimized_graphs():
+    """Within it TensorFlow optimizes graphs, as users have it; else only with all cases."""
+    name, before = "disable_meta_optimizer", tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({name: False})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({name: before.get(name, False)})
 
 
 class captured:  # noqa: N801
