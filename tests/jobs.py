@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -98,8 +99,22 @@ def python(*arguments: str) -> list[str]:
 
 
 def mpirun(num_ranks: int, command: Sequence[str]) -> list[str]:
-    """A command on `num_ranks` ranks under mpirun."""
-    return ["mpirun", "-np", str(num_ranks), "--bind-to", "none", *command]
+    """A command on `num_ranks` ranks under mpirun, which sleep while they wait for each other."""
+    preloaded = f"LD_PRELOAD={_sleep_when_idle()}"
+    return ["mpirun", "-np", str(num_ranks), "--bind-to", "none", "-x", preloaded, *command]
+
+
+@functools.cache
+def _sleep_when_idle() -> Path:
+    """The library of `tests/cc/sleep_when_idle.c`, compiled where it is not up to date."""
+    source = REPOSITORY / "tests/cc/sleep_when_idle.c"
+    library = REPOSITORY / "build/tests/sleep_when_idle.so"
+    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        new = library.with_suffix(f".{os.getpid()}")  # Another process may compile it too.
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", new, source], check=True)
+        new.replace(library)
+    return library
 
 
 def horovodrun(num_ranks: int, command: Sequence[str], *options: str) -> list[str]:
