@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ from numpy.typing import NDArray
 import hvd_dbs.keras as hvd
 from benchmarks.training import clusters
 from benchmarks.training.models import Task
+from hvd_dbs.balancing import Strategy
+from hvd_dbs.balancing.curves import TimeCurves
+from hvd_dbs.balancing.plan import Problem
+from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
+from hvd_dbs.balancing.time_models import LastRound
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
@@ -162,12 +168,8 @@ class BalancedTrainer(Trainer):
         self._balancer.load_state_dict(self._start)
 
     def set_plan(self, batch_sizes: Sequence[int]) -> None:
-        """Trains with these local batch sizes from now on."""
-        state = self._balancer.state_dict()
-        state |= {"epoch": 0, "used": []}
-        for rank, samples in zip(state["ranks"], batch_sizes, strict=True):
-            rank["batch_size"] = int(samples)
-        self._balancer.load_state_dict(state)
+        """Trains with these local batch sizes from now on, where the strategy is `given_plan()`."""
+        set_plan(self._balancer, batch_sizes)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -206,6 +208,39 @@ class BalancedTrainer(Trainer):
         return times
 
 
+@dataclass(frozen=True)
+class _KeepGiven:
+    """The plan in force, also one that was loaded: `static` begins from its own split."""
+
+    def init(self) -> SolverState:
+        return {}
+
+    def solve(
+        self, state: SolverState, problem: Problem, curves: TimeCurves
+    ) -> tuple[Proposal, SolverState]:
+        return Proposal(problem.current), state
+
+
+def given_plan() -> Strategy:
+    """Changes no plan but by `set_plan`."""
+    return Strategy("given plan", model=LastRound(), solver=_KeepGiven(), every="epoch")
+
+
+def set_plan(balancer: hvd.Balancer, batch_sizes: Sequence[int]) -> None:
+    """Gives a balancer of `given_plan` another plan, from the next epoch on.
+
+    Raises:
+        RuntimeError: If another plan is in force then.
+    """
+    state = balancer.state_dict()
+    state |= {"epoch": 0, "used": []}
+    for rank, samples in zip(state["ranks"], batch_sizes, strict=True):
+        rank["batch_size"] = int(samples)
+    balancer.load_state_dict(state)
+    if balancer.plan.batch_sizes != tuple(batch_sizes):
+        raise RuntimeError(f"{balancer.plan} is in force; expected {tuple(batch_sizes)}.")
+
+
 def make_trainers(
     names: Sequence[str],
     task: Task,
@@ -229,7 +264,7 @@ def make_trainers(
         if name == clusters.PLAIN:
             trainers[name] = _plain(task, data, batch_size, plain_steps)
             continue
-        strategy = hvd.strategies.static([1] * hvd.size()) if name == clusters.STATIC else name
+        strategy = given_plan() if name == clusters.STATIC else name
         journal = journals / f"{name}.jsonl" if journals else None
         balancer = hvd.Balancer(batch_size, strategy=strategy, journal=journal)
         trainers[name] = BalancedTrainer(name, task, balancer, data)

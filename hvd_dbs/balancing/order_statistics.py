@@ -48,7 +48,7 @@ def lower_value(
 
 
 def below_mean(number: NDArray[np.float64], parts: int) -> NDArray[np.float64]:
-    """Deviations by which that is expected below the mean, for so many normal numbers.
+    """Expected distance of `lower_value` below the mean, in deviations, for normal numbers.
 
     Blom's formula for order statistics, with Tukey's lambda distribution (0.14) for the quantile
     of the normal one: within 0.02 of it, and all ranks at once.
@@ -69,5 +69,5 @@ def below_mean(number: NDArray[np.float64], parts: int) -> NDArray[np.float64]:
 
 
 def quartile_variance(number: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Its variance, in variances of one of these numbers; right for many, and for one."""
+    """Variance of the lower quartile, in variances of one number; right for many, and for one."""
     return np.minimum(_QUARTILE_VARIANCE / number, 1.0)

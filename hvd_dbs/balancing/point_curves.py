@@ -14,7 +14,7 @@ from hvd_dbs.balancing.piecewise_curves import NarrowCurves, PiecewiseCurves
 
 _FLAT = 1e-30
 LEAST_ELASTICITY = 0.2
-"""Below the smallest point a step gets shorter by at least this part of what samples do."""
+"""D log t / d log b outside of the points is at least this: a step gets shorter with samples."""
 
 OfPlans = dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]]
 """By id, batch sizes that cannot change, kept so that their id stays theirs, and values there."""

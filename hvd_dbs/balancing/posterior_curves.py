@@ -79,11 +79,11 @@ class PosteriorCurves(PointCurves):
         sd: Deviation of log seconds at the points, shape `[capacity, size]`.
         elasticity_sd: Of d log t / d log b beyond them, shape `[size]`.
         roughness: Deviation of what a batch size not visited adds, shape `[size]`.
-        noise: Log seconds by which its single steps differ, shape `[size]`.
+        noise: Log seconds by which its single steps differ, by its rounds, shape `[size]`.
         rounds: Rounds by which that is known, shape `[size]`.
         first_seconds: By how much the first step at a batch size takes longer, shape `[size]`.
         life: Steps that its pace is expected to last, shape `[size]`.
-        computing: D log t / d log busy time at the last batch size, shape `[size]`: less than 1
+        computing: D log t / d log busy time at the largest point, shape `[size]`: less than 1
             where communication sticks out.
         periods: Slow periods; their sizes are those of busy times.
     """

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
+from benchmarks.training.trainers import given_plan, set_plan
 from hvd_dbs.balancer import session_of
 from tests.mpi.problems import (
     SEED,
@@ -70,3 +71,19 @@ def check_all_prepare_more_steps_where_one_waits_for_its_data():
     )
     ahead = hvd_collective().allgather(np.array([balancer.loop.steps_ahead]))
     assert ahead.min() == ahead.max() > 1
+
+
+def check_a_given_plan_is_trained_with_until_another_is_given():
+    """As the search for the best static split in benchmarks/training has it."""
+    balancer = hvd.Balancer(B, given_plan())
+    dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+    for first in (1, 2):
+        others = hvd.size() - 1
+        plan = (first, *[(B - first) // others] * (others - 1))
+        plan = (*plan, B - sum(plan))
+        set_plan(balancer, plan)
+        sizes = []
+        for epoch in balancer.epochs(dataset, 1):
+            sizes = [len(x) for x, _ in epoch]
+        assert sizes[:3] == [plan[hvd.rank()]] * 3
+        assert balancer.plan.batch_sizes == plan

@@ -16,8 +16,8 @@ from hvd_dbs.balancing.solvers.solver import Proposal, Solver, SolverState
 class DecisionInterval:
     """A solver around a solver that also says after how many steps to ask it again.
 
-    With a decision each k steps, deciding costs c / k of a step, and what becomes better to do,
-    at g of a step time in each step, is found k / 2 steps late on average. The sum c / k + g k / 2
+    With a decision each k steps, deciding costs c / k of a step. Improvements worth g step times
+    arise in each step, and are found k / 2 steps late on average. The sum c / k + g k / 2
     is least at k = sqrt(2 c / g). c is what a decision costs, in step times; g is learnt: what
     changes of plan in the last 30 steps or so promise, or, once the next decision has looked at
     them again, have gained. One that was made for a pause and is taken back gains nothing in all.

@@ -43,7 +43,7 @@ class EqualFinish:
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
-        """The plan in which nobody could finish earlier without somebody finishing later."""
+        """The plan with the shortest step; the one in force where none is shorter."""
         return Proposal(equal_finish(problem, curves)), state
 
 
@@ -66,7 +66,10 @@ def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
         (21, 10)
     """
     plan = _allowed(problem)
-    return plan_within(problem, curves, float(np.max(curves.seconds(plan.samples)))) or plan
+    deadline = float(np.max(curves.seconds(plan.samples)))
+    found = plan_within(problem, curves, deadline)
+    is_faster = found is not None and float(np.max(curves.seconds(found.samples))) < deadline
+    return found if found is not None and is_faster else plan
 
 
 def plan_within(problem: Problem, curves: TimeCurves, deadline: float) -> Plan | None:

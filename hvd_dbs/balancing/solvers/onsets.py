@@ -14,7 +14,7 @@ from hvd_dbs.balancing.solvers.solver import SolverState
 def no_onsets() -> SolverState:
     """Before the first decision.
 
-    "rounds": decisions so far, "with_some": those before which some rank had become slow,
+    "rounds": recent decisions, "with_some": those before which some rank had become slow,
     "expected": ranks that were expected to; "begun", "quiet": slow periods and steps until now.
     """
     return dict.fromkeys(("rounds", "with_some", "expected", "begun", "quiet"), 0.0)

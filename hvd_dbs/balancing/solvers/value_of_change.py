@@ -116,10 +116,10 @@ def _is_nearly_even(problem: Problem) -> bool:
 def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     """Log seconds by which ranks are taken to be slower, in case they become slow; shape `[size]`.
 
-    No rank is, or those that become slow more often than others, by as much as their slow periods
-    were in the mean, or two deviations more: whichever promises the shortest step, were each rank
-    to keep its samples a second. With a shift s of some ranks the others finish at T, those at
-    T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
+    No rank is, or those that are slow now and those that become slow more often than others, by as
+    much as slow periods were in the mean, or two deviations more: whichever promises the shortest
+    step, were each rank to keep its samples a second. With a shift s of some ranks the others
+    finish at T, those at T exp(-s) before they are slow, and T = B / sum(rate exp(-s)).
     """
     periods = curves.periods
     if not periods.number.any():

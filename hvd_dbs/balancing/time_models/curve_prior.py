@@ -60,7 +60,7 @@ class CurvePrior:
         return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, with_rest
 
     def elasticity(self, batch_sizes: Rows) -> tuple[Rows, Rows]:
-        """D log t / d log b at each rank's batch size, without jumps, and its deviation."""
+        """D log t / d log b of the mean and the fixed part, at `[rows]`, and its deviation."""
         variance = PRIORS.fixed_part_sd**2
         phi = np.where(self._there, self._tilt(self._points), 0.0)
         weight = variance * np.einsum("rj,rjk->rk", phi, self._inverse)
@@ -76,7 +76,8 @@ class CurvePrior:
     def jump_at(self, batch_sizes: Rows) -> Rows:
         """Expected square of a jump at one more batch size of each rank.
 
-        A part p of what kernels add at the nearest jump is alike there, so p^2 of its square.
+        A part p of what kernels add at a jump is alike there, so p^2 of its square. The largest of
+        these counts.
         """
         alike = self._alike(batch_sizes[:, np.newaxis], self._points)[:, 0]
         nearby = np.where(self._there, self._jumps * alike**2, 0.0)

@@ -14,8 +14,8 @@ def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps
     """Counts a round; a rank that is slow for one round has paused, whatever that looked like.
 
     Args:
-        state: Its "events", changes, pauses and steps, are changed; of the rest, the pace is that
-            after the round, and "last_change" the chance of a change in the round before.
+        state: Its "events" (changes, pauses and steps) and "last_change" are changed. "mean" is
+            that after the round; "peak", "slow_since" and "last_change" are those before it.
         change: Chance that the pace has changed, shape `[rows]`.
         back: Chance that it has returned to the baseline speed, same shape.
         pause: Chance that a step has paused, same shape.
@@ -26,10 +26,8 @@ def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps
     is_over = has_begun & ((slower <= PRIORS.slow) | (back > 0.5))
     was_pause = np.where(is_over, state["last_change"], 0.0)
     changes = change + np.where(is_over, -was_pause, back)
-    # A change in the second round was a pause of the first.
-    first = np.where(state["rounds"] == 2, change, 0.0)
     keep = np.exp(-steps * PRIORS.change_rate)[:, np.newaxis]
-    new = np.column_stack([changes - first, pause + was_pause + first, steps])
+    new = np.column_stack([changes, pause + was_pause, steps])
     state["events"] = np.maximum(state["events"] * keep + new, 0.0)
     state["last_change"] = change
 

@@ -64,6 +64,7 @@ class _Belief:
 def expire(state: ModelState) -> None:
     """Drops points not seen for longer than a pace lasts: the rank may have been slow then."""
     age = state["steps"][:, np.newaxis] - state["visited_at"]
+    age[~np.isfinite(state["batch_size"])] = np.inf
     life = life_of(state["events"])[:, np.newaxis]
     _drop(state, (age > life) & (age > age.min(axis=1, keepdims=True)))
 
@@ -214,26 +215,26 @@ def _over_usual(
     """Log time over what slow ranks took here at their baseline speed, and its variance."""
     z, variance, rows = np.zeros(y.size), np.ones(y.size), np.flatnonzero(is_slow)
     if rows.size:
-        curve = curve_of(_usual(state, rows), np.arange(rows.size))
-        expected, unknown, _ = curve.at(state["current"][rows])
-        z[rows] = y[rows] - expected
-        variance[rows] = np.maximum(unknown, LEAST_VARIANCE) + noise[rows]
+        _, known = _as_usual(state, rows, y, noise)
+        z[rows], variance[rows] = known.z, known.variance
     return z, variance
 
 
-def _usual(state: ModelState, rows: NDArray[np.intp]) -> ModelState:
-    """The same ranks at their baseline speed."""
+def _as_usual(
+    state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows
+) -> tuple[ModelState, _Belief]:
+    """These ranks at their baseline speed, and what they would expect of the round then."""
     same = {
         name: state[name][rows] for name in ("first", "roughness", "current", "rounds", "steps")
     }
-    return {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
+    usual = {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
+    slot, _ = visit(usual, state["current"][rows])
+    return usual, _expected(usual, y[rows], slot, noise[rows])
 
 
 def _go_back(state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows) -> None:
     """These ranks are at their baseline speed again: what was seen since says nothing of it."""
-    usual = _usual(state, rows)
-    slot, _ = visit(usual, state["current"][rows])
-    known = _expected(usual, y[rows], slot, noise[rows])
+    usual, known = _as_usual(state, rows, y, noise)
     usual["mean"], usual["covariance"] = known.updated()
     for name in OF_CURVE:
         state[name][rows] = usual[name]

@@ -48,7 +48,7 @@ class Surprise:
         usual_z: Log of the time over what the rank takes at its baseline speed; of ranks that are
             not slow it does not matter.
         usual_variance: Its variance where the rank is back at it; likewise.
-        is_new: Whether the batch size is new to the rank.
+        is_new: Whether the batch size is new to the rank, after its first round.
     """
 
     z: Rows
@@ -85,7 +85,9 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     # Or it was so in the last round already, which looked like a pause.
     suspect, noise, *chances = state["suspect"].T
     chances[0] = chances[0] * seen.is_same  # A jump is one of a batch size.
-    again = _normal(z - suspect, known + noise)
+    # What is not known of a batch size is the same in both rounds.
+    apart = np.where(seen.is_same, state["noise"][:, 0] / state["noise"][:, 1] / steps, known)
+    again = _normal(z - suspect, apart + noise)
     with np.errstate(divide="ignore"):
         jump, change = (
             np.logaddexp(log, again + np.log(chance))

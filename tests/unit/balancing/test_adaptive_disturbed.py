@@ -37,6 +37,22 @@ def test_a_rank_that_was_slow_is_at_its_usual_pace_again_at_once():
     assert again == pytest.approx(0.1, rel=0.02) and sure_again < 1.5 * sure
 
 
+@pytest.mark.parametrize(("batch_size", "saved"), [(32, 0.2), (48, 0.3), (64, 0.3)])
+def test_a_rank_that_is_no_longer_slow_once_its_tiles_are_full_is_at_its_usual_pace(
+    batch_size, saved
+):
+    """A full tile may save so much at the usual pace too, not only at the slow one."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(5)
+    state = model.init(1)
+    usual = 0.1 * (0.15 + 0.85 * batch_size / 40) * (1 - saved)
+    for b, seconds, rounds in [(40, 0.1, 60), (40, 0.2, 10), (batch_size, usual, 2)]:
+        for measured in seconds * (1 + 0.03 * rng.standard_normal(rounds)):
+            state = model.update(state, Measurement.of([b], [measured], num_steps=[1.0]))
+    seconds = model.curves(model.record(state)).seconds
+    assert seconds(np.array([40.0]))[0] == pytest.approx(0.1, rel=0.03)
+    assert seconds(np.array([float(batch_size)]))[0] == pytest.approx(usual, rel=0.05)
+
+
 @pytest.mark.parametrize(("chance", "factor"), [(0.02, 3.0), (0.05, 2.0), (0.05, 5.0)])
 def test_equal_machines_that_pause_now_and_then_keep_an_even_plan(chance, factor):
     controller, rng = controller_of(4), np.random.default_rng(6)

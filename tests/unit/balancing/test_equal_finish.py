@@ -44,6 +44,13 @@ def small_tables(draw):
     return Problem(total, bounds, start), TableCurves(np.array(table, dtype=float))
 
 
+def test_a_plan_that_is_no_faster_than_the_one_in_force_is_not_taken():
+    """A rank with one sample and one with two finish together; so they do the other way round."""
+    curves = AffineCurves(fixed=np.zeros(2), per_sample=np.ones(2))
+    problem = Problem(3, Bounds.of(2), Plan((1, 2)))
+    assert equal_finish(problem, curves) == Plan((1, 2))
+
+
 class WithoutInverse(TableCurves):
     """The same curves, but the inverse is the one that increasing curves have anyway."""
 

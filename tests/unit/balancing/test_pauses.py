@@ -15,6 +15,7 @@ from hvd_dbs.balancing.order_statistics import (
     lower_value,
     quartile_variance,
 )
+from hvd_dbs.balancing.time_models.posterior_update import expire
 from tests.unit.balancing.rounds import seconds_at
 
 
@@ -154,3 +155,24 @@ def test_a_pause_in_the_first_round_is_none_of_the_pace():
     )
     seconds = model.curves(model.record(model.update(model.init(2), measurement))).seconds
     assert seconds(np.array([32.0, 32.0])) == pytest.approx([0.1, 0.1], rel=0.05)
+
+
+@pytest.mark.parametrize("batch_size", [48, 64])
+def test_two_pauses_in_a_row_at_a_new_batch_size_are_no_change(batch_size):
+    """They differ in length, however little is known of the batch size."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(5)
+    state = model.init(1)
+    for _ in range(60):
+        state = model.update(state, round_of(40, 0.1 * (1 + 0.03 * rng.standard_normal(1))))
+    for longer in (4.0, 3.0):
+        state = model.update(state, round_of(batch_size, [0.1 * batch_size / 40 * longer]))
+        assert seconds_at(model, state, 40) == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_batch_size_that_a_pause_has_hidden_keeps_no_other_from_being_known():
+    """It is forgotten, and is not the newest that was seen."""
+    state = strategies.adaptive().model.init(1)
+    state["steps"][:], state["events"][:] = 10_000.0, [100.0, 0.0, 10_000.0]
+    state["batch_size"][0, :2], state["visited_at"][0, :2] = [32.0, np.nan], [9_000.0, 10_000.0]
+    expire(state)
+    assert state["batch_size"][0, 0] == 32.0
