@@ -21,7 +21,7 @@ from hvd_dbs.balancing import Strategy
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
-from hvd_dbs.balancing.time_models import LastRound
+from hvd_dbs.balancing.time_models.last_round import LastRound
 
 Data = tuple[tf.Tensor, tf.Tensor]
 
