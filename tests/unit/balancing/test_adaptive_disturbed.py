@@ -41,7 +41,7 @@ def test_a_rank_that_was_slow_is_at_its_usual_pace_again_at_once():
 def test_a_rank_that_is_no_longer_slow_once_its_tiles_are_full_is_at_its_usual_pace(
     batch_size, saved
 ):
-    """A full tile may save so much at the usual pace too, not only at the slow one."""
+    """A full tile may save so much at the baseline speed too."""
     model, rng = strategies.adaptive().model, np.random.default_rng(5)
     state = model.init(1)
     usual = 0.1 * (0.15 + 0.85 * batch_size / 40) * (1 - saved)
