@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from hvd_dbs.balancing.curves import Grid
 from hvd_dbs.balancing.piecewise_curves import NarrowCurves, PiecewiseCurves
 
-_FLAT = 1e-30
+FLAT = 1e-30
+"""Seconds a sample of a piece of a curve that does not rise."""
 LEAST_ELASTICITY = 0.2
 """D log t / d log b outside of the points is at least this: a step gets shorter with samples."""
 
@@ -103,7 +104,7 @@ class PointCurves:
         is_final = place == self._final.take(rank)
         first, start = points.take(begun), times.take(begun)
         end = np.where(is_final, np.inf, points.take(following))
-        inner = np.maximum((times.take(following) - start) / (end - first), _FLAT)
+        inner = np.maximum((times.take(following) - start) / (end - first), FLAT)
         slope = np.where(is_final, self.slope.take(rank), inner)
         last = np.concatenate([self.points[0].take(below), end]) - 1
         rank = np.concatenate([below, rank])
@@ -143,7 +144,7 @@ class PointCurves:
         first = np.vstack([np.zeros(size), points])
         last = np.vstack([points - 1, np.full(size, np.nan)])
         start = np.vstack([self._first_time, self.times])
-        inner = np.maximum(np.diff(self.times, axis=0) / np.diff(points, axis=0), _FLAT)
+        inner = np.maximum(np.diff(self.times, axis=0) / np.diff(points, axis=0), FLAT)
         slope = np.vstack([self._first_slope, inner, np.full(size, np.nan)])
         beyond = self._final + 1, np.arange(size)
         last[beyond], slope[beyond] = np.inf, self.slope
@@ -162,7 +163,7 @@ class PointCurves:
     @cached_property
     def _first_time(self) -> NDArray[np.float64]:
         """Seconds of a step without samples, shape `[size]`."""
-        return np.asarray(np.maximum(self._fastest - self._first_slope * self.points[0], _FLAT))
+        return np.asarray(np.maximum(self._fastest - self._first_slope * self.points[0], FLAT))
 
     @cached_property
     def _fastest(self) -> NDArray[np.float64]:

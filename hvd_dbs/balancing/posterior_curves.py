@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves, pick
-from hvd_dbs.balancing.point_curves import OfPlans, PointCurves, once_a_plan
+from hvd_dbs.balancing.point_curves import FLAT, OfPlans, PointCurves, once_a_plan
 from hvd_dbs.balancing.priors import PRIORS
 
-_FLAT = 1e-30
 _UNHELPED = STEPS_WATCHED + PRIORS.reaction
 """Steps of a rank that has become slow: those that show it, and those until a plan holds."""
 _LARGEST_SHAPE = 100.0
@@ -191,7 +190,7 @@ class PosteriorCurves(PointCurves):
         is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)
         at_tiles = np.stack([self.seconds(np.maximum(b, 1.0)) for b in tiles])
         at_tiles *= np.exp(-sigmas * tile_factor(tiles) * self.roughness)
-        none = np.full_like(self.times, _FLAT), np.full_like(tiles, _FLAT)
+        none = np.full_like(self.times, FLAT), np.full_like(tiles, FLAT)
         stays = np.where(visited, self.points, np.inf), np.where(visited, self.points, -np.inf)
         new = np.where(is_new, tiles, np.inf), np.where(is_new, tiles, -np.inf)
         return PiecewiseCurves(

@@ -36,7 +36,7 @@ class Priors:
     memory_rounds: float = 60.0
     """Rounds that observations count for at most: deviations are then known within a tenth, and
     follow a machine that becomes noisier."""
-    drift_sd: float = 0.0002
+    wander_sd: float = 0.0002
     """Log seconds by which any rank's pace wanders in a step, in square roots of steps: 0.6 % in
     1,000 steps, as temperatures do."""
     change_rate: float = 0.003

@@ -21,7 +21,7 @@ _HOPE = np.sqrt(2 / np.pi)
 """E[|Z|] of a standard normal Z: a trial hopes for as much luck as there may well be."""
 _MOST_RANKS_TO_TRY = 32
 """Among more ranks, the unluckiest of all makes a trial's step long: none is worth it."""
-_MIXTURE_ROUNDS = 4
+_MIXTURE_PASSES = 4
 _NOT_WORTH_IT = "no change is worth it"
 
 
@@ -63,7 +63,7 @@ class ValueOfChange:
         curves = _drawn_to_equality(problem, curves.with_periods(periods))
         seconds = curves.seconds(current.samples)
         slowest = int(np.argmax(seconds))
-        life = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
+        lasting = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
         for kind, plan in _candidates(problem, curves):
             if plan == current:
@@ -72,7 +72,7 @@ class ValueOfChange:
             first_steps = _first_steps(curves, plan) / float(seconds[slowest])
             if not is_seen and now - then < first_steps:
                 continue  # A step more shows what they have hidden, and costs less.
-            value = (now - then) / PRIORS.change_rate - max(PRIORS.switch, first_steps / life)
+            value = (now - then) / PRIORS.change_rate - max(PRIORS.switch, first_steps / lasting)
             if value > most:
                 best, most, reason = plan, value, f"{kind}, worth {value:.1f} steps"
         return Proposal(best, reason), state
@@ -155,7 +155,7 @@ def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCu
     rounds = PRIORS.noise_rounds + float(np.sum(curves.rounds - PRIORS.noise_rounds))
     kappa, equal_part = 1.0, (equal + 0.5 * size) / (equal + size)
     omega2 = max(least, float(np.mean(off**2)))
-    for _ in range(_MIXTURE_ROUNDS):
+    for _ in range(_MIXTURE_PASSES):
         if_equal, if_not = kappa * variance, omega2 + kappa * variance
         # Noise whose variance is learnt has the tails of Student's distribution.
         tails = 0.5 * (curves.rounds + 1) * np.log1p(off**2 / if_equal / curves.rounds)

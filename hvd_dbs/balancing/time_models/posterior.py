@@ -107,7 +107,7 @@ class Posterior:
         longest = np.log1p(steps * np.expm1(excess))
         y = np.where(begins & (longest > PRIORS.change_sd), y - excess, y)
         new["first"][begins] = np.column_stack([b, y])[begins]
-        wander = (PRIORS.drift_sd**2 * steps)[:, np.newaxis, np.newaxis]
+        wander = (PRIORS.wander_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
         new["communication"] = _communication(state["communication"], measurement)
