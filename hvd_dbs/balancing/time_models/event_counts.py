@@ -26,8 +26,10 @@ def count_events(state: ModelState, change: Rows, back: Rows, pause: Rows, steps
     is_over = has_begun & ((slower <= PRIORS.slow) | (back > 0.5))
     was_pause = np.where(is_over, state["last_change"], 0.0)
     changes = change + np.where(is_over, -was_pause, back)
+    # A change in the second round was a pause of the first.
+    first = np.where(state["rounds"] == 2, change, 0.0)
     keep = np.exp(-steps * PRIORS.change_rate)[:, np.newaxis]
-    new = np.column_stack([changes, pause + was_pause, steps])
+    new = np.column_stack([changes - first, pause + was_pause + first, steps])
     state["events"] = np.maximum(state["events"] * keep + new, 0.0)
     state["last_change"] = change
 
