@@ -86,11 +86,22 @@ else:
 assert ours.allgather(np.array([hvd.rank()])).tolist() == [[0], [1]]
 """
 
+
+def once_more_if_it_fails(command):
+    """A command that may meet what Horovod's launcher has left.
+
+    Its store forgets the ranks' addresses once all have read them. A rank that has read those for
+    all hosts (`cross_`) makes it forget who has read those on one host, too. Now and then
+    `hvd.init()` after `hvd.shutdown()` then connects to a port of before, and Gloo aborts.
+    """
+    return ["bash", "-c", '"$@" || "$@"', "once", *command]
+
+
 OTHERS = {
     "late at the end": mpirun(2, python("-c", LATE)),
     "late at the shutdown": mpirun(2, python("-c", LATE + "hvd.shutdown()")),
     "exchanges": horovodrun(2, python("-c", EXCHANGES), "--gloo"),
-    "changed ranks": horovodrun(2, python("-c", CHANGED_RANKS), "--gloo"),
+    "changed ranks": once_more_if_it_fails(horovodrun(2, python("-c", CHANGED_RANKS), "--gloo")),
     "files": mpirun(2, python("examples/keras_tfrecord.py", "--epochs", "2", "--strategy", "even")),
     "wrong argument": mpirun(2, python("examples/keras_digits.py", "--strategy", "quick")),
 }
