@@ -90,8 +90,9 @@ assert ours.allgather(np.array([hvd.rank()])).tolist() == [[0], [1]]
 def once_more_if_it_fails(command):
     """A command that may meet what Horovod's launcher has left.
 
-    Its store forgets the ranks' addresses once all have read them. A rank that has read those for
-    all hosts (`cross_`) makes it forget who has read those on one host, too. Now and then
+    Its store forgets the ranks' addresses once all have read them. A rank that is done with a
+    scope of its own (`cross_0`) makes it forget who has read those of its host, so that they stay.
+    Now and then
     `hvd.init()` after `hvd.shutdown()` then connects to a port of before, and Gloo aborts.
     """
     return ["bash", "-c", '"$@" || "$@"', "once", *command]

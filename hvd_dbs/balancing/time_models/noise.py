@@ -53,6 +53,11 @@ def learn_spread(state: ModelState, steps: Rows, spread: Rows, pause: Rows) -> N
     state["spread"] = _after(state["spread"], SPREAD, is_known * (1 - pause), shown)
 
 
+def noise_of(state: ModelState, steps: Rows) -> Rows:
+    """Variance that noise gives the log time of a round of so many steps, shape `[rows]`."""
+    return _mean(state["noise"]) / steps
+
+
 def within_rounds(state: ModelState) -> Rows:
     """The deviation of single steps within a round, shape `[rows]`; the noise counts as one."""
     total, count = state["spread"].T

@@ -11,7 +11,7 @@ from hvd_dbs.balancing.posterior_curves import filled_tile, new_roughness
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import CurvePrior, Rows
 from hvd_dbs.balancing.time_models.event_counts import count_events, count_first_steps, life_of
-from hvd_dbs.balancing.time_models.noise import learn_spread, learn_variances
+from hvd_dbs.balancing.time_models.noise import learn_spread, learn_variances, noise_of
 from hvd_dbs.balancing.time_models.surprise import Round, Surprise, weigh
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
@@ -132,7 +132,7 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
         fresh: The `new_roughness` there, same shape; 0: the batch size is not new.
     """
     has_point, y = fresh == 0, this.log_seconds
-    rows, noise = np.arange(y.size), state["noise"][:, 0] / state["noise"][:, 1] / this.steps
+    rows, noise = np.arange(y.size), noise_of(state, this.steps)
     belief = _drifting(state, _expected(state, y, slot, noise), has_point)
     jumped, changed = (
         belief.less_sure(slot, PRIORS.jump_sd**2),

@@ -11,7 +11,7 @@ from hvd_dbs.balancing.order_statistics import QUARTILE, below_mean, quartile_va
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.event_counts import chance_of_first, rates_of
-from hvd_dbs.balancing.time_models.noise import within_rounds
+from hvd_dbs.balancing.time_models.noise import noise_of, within_rounds
 from hvd_dbs.balancing.time_models.time_model import ModelState
 
 
@@ -86,7 +86,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     suspect, noise, *chances = state["suspect"].T
     chances[0] = chances[0] * seen.is_same  # A jump is one of a batch size.
     # What is not known of a batch size is the same in both rounds.
-    apart = np.where(seen.is_same, state["noise"][:, 0] / state["noise"][:, 1] / steps, known)
+    apart = np.where(seen.is_same, noise_of(state, steps), known)
     again = _normal(z - suspect, apart + noise)
     with np.errstate(divide="ignore"):
         jump, change = (

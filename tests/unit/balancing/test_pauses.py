@@ -15,7 +15,6 @@ from hvd_dbs.balancing.order_statistics import (
     lower_value,
     quartile_variance,
 )
-from hvd_dbs.balancing.time_models.posterior_update import expire
 from tests.unit.balancing.rounds import seconds_at
 
 
@@ -170,9 +169,17 @@ def test_two_pauses_in_a_row_at_a_new_batch_size_are_no_change(batch_size):
 
 
 def test_a_batch_size_that_a_pause_has_hidden_keeps_no_other_from_being_known():
-    """It is forgotten, and is not the newest that was seen."""
-    state = strategies.adaptive().model.init(1)
-    state["steps"][:], state["events"][:] = 10_000.0, [100.0, 0.0, 10_000.0]
-    state["batch_size"][0, :2], state["visited_at"][0, :2] = [32.0, np.nan], [9_000.0, 10_000.0]
-    expire(state)
-    assert state["batch_size"][0, 0] == 32.0
+    """It is forgotten, and is not the newest one that was seen: that one stays, however old."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(5)
+    state = model.init(1)
+    for k in range(121):  # Its pace changes each third round, so that batch sizes are soon dropped.
+        steps = 0.1 * (1 + k // 3 % 2) * np.exp(0.03 * rng.standard_normal(5))
+        state = model.update(state, round_of(40, steps))
+    assert model.curves(model.record(state)).life < 100
+    steps = 0.12 * np.exp(0.03 * rng.standard_normal(200))
+    steps[50] *= 40
+    for paused in (steps, [0.12]):
+        state = model.update(state, round_of(48, paused))
+    curves = model.curves(model.record(state))
+    assert curves.seconds(np.array([40.0]))[0] == pytest.approx(0.1, rel=0.02)
+    assert curves.deviations(np.array([40.0]))[0] < 0.02
