@@ -43,15 +43,14 @@ class EqualFinish:
     def solve(
         self, state: SolverState, problem: Problem, curves: TimeCurves
     ) -> tuple[Proposal, SolverState]:
-        """The plan with the shortest step; the one in force where none is shorter."""
+        """The plan with the shortest step."""
         return Proposal(equal_finish(problem, curves)), state
 
 
 def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
     """The plan with the shortest step by these curves.
 
-    If no plan is faster than the one in force, it is the one in force, as long as that is within
-    the bounds.
+    If no plan is faster than the one in force, it may be another one that is as fast.
 
     Args:
         problem: The sum, the bounds, the plan in force.
@@ -66,10 +65,7 @@ def equal_finish(problem: Problem, curves: TimeCurves) -> Plan:
         (21, 10)
     """
     plan = _allowed(problem)
-    deadline = float(np.max(curves.seconds(plan.samples)))
-    found = plan_within(problem, curves, deadline)
-    is_faster = found is not None and float(np.max(curves.seconds(found.samples))) < deadline
-    return found if found is not None and is_faster else plan
+    return plan_within(problem, curves, float(np.max(curves.seconds(plan.samples)))) or plan
 
 
 def plan_within(problem: Problem, curves: TimeCurves, deadline: float) -> Plan | None:
