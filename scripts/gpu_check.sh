@@ -55,7 +55,7 @@ mkdir -p "$build"
 cd "$repository"
 echo "== building with $("$nvcc" --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p') for $architecture"
 flags=(-std=c++17 -O3 -arch="$architecture" -I. -Xcompiler -Wall)
-sources=(hvd_dbs/ops/cc/core/{pack_cuda,event_mark}.cu hvd_dbs/ops/cc/core/step_clock.cc tests/cc/gpu/*.cu)
+sources=(hvd_dbs/ops/cc/core/{pack_cuda,event_mark,device_signal}.cu hvd_dbs/ops/cc/core/step_clock.cc tests/cc/gpu/*.cu)
 objects=()
 jobs=()
 for source in "${sources[@]}"; do

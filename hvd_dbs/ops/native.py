@@ -45,7 +45,7 @@ class NativeLibrary:
         ops: Its TensorFlow operations.
         functions: Its C functions.
         clock_functions: Those of step clocks, too short to let go of Python's lock: who gets it
-            may keep it for milliseconds.
+            may keep it for milliseconds. One that waits for a GPU lets go of it.
         has_cuda: Whether it has kernels for GPUs.
     """
 
@@ -136,8 +136,9 @@ def _load(path: Path) -> tuple[NativeLibrary | None, str]:
         return None, reason
     try:
         ops = tf.load_op_library(str(path))
-        functions, clock_functions = _functions(path), _clock_functions(path)
-        return NativeLibrary(ops, functions, clock_functions, has_cuda=cuda == "yes"), ""
+        has_cuda = cuda == "yes"
+        clock_functions = _clock_functions(path, has_cuda=has_cuda)
+        return NativeLibrary(ops, _functions(path), clock_functions, has_cuda), ""
     except (tf.errors.OpError, OSError, AttributeError) as error:
         return None, f"it cannot be loaded: {error}"
 
@@ -172,8 +173,11 @@ def _functions(path: Path) -> ctypes.CDLL:
     return functions
 
 
-def _clock_functions(path: Path) -> ctypes.PyDLL:
+def _clock_functions(path: Path, *, has_cuda: bool) -> ctypes.PyDLL:
     functions = ctypes.PyDLL(str(path))
+    if has_cuda:
+        waiting = ctypes.CDLL(str(path))
+        functions.hvd_dbs_step_clock_take_signal = waiting.hvd_dbs_step_clock_take_signal
     rows = [ctypes.POINTER(ctypes.c_double), ctypes.c_int64]
     for name, result, arguments in (
         ("new", ctypes.c_int64, []),

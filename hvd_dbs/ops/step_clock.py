@@ -160,13 +160,11 @@ class StepClock:
     def signal(self) -> tf.Tensor:
         """What this rank tells in a step, float32: 1 where it has changed, else 0; in the graph."""
         self.sends_signals = True
-        with tf.device("CPU"):
-            return self._recorder.signal()
+        return self._recorder.signal()
 
     def receive_signal(self, signal: tf.Tensor) -> None:
         """Notes a mean of the signals of all ranks in a step; in the graph."""
-        with tf.device("CPU"):
-            self._recorder.receive_signal(tf.cast(signal, tf.float32))
+        self._recorder.receive_signal(tf.cast(signal, tf.float32))
 
     def take_signal(self) -> bool:
         """Whether a rank signalled a change since the last call: the same on all after a step."""

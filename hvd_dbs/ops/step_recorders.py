@@ -206,10 +206,12 @@ class _TensorFlowRecorder:
         self._has_changed.assign(float(has_changed))
 
     def signal(self) -> tf.Tensor:
-        return self._has_changed.read_value()
+        with tf.device("CPU"):
+            return self._has_changed.read_value()
 
     def receive_signal(self, signal: tf.Tensor) -> None:
-        self._received.assign(self._received.read_value() | (signal > 0))
+        with tf.device("CPU"):
+            self._received.assign(self._received.read_value() | (signal > 0))
 
     def take_signal(self) -> bool:
         received = bool(self._received.numpy())

@@ -55,6 +55,7 @@ def check_operations(device: str, *, small: bool) -> dict[str, Any]:
         _check_factor_zero(library.ops)
         _check_shapes_known_late(library.ops)
         _check_clock(device)
+        _check_signal(device)
     return {"pairs_of_types": len(_PAIRS)}
 
 
@@ -159,3 +160,22 @@ def _check_clock(device: str) -> None:
     assert len(times.busy_seconds) == 4, f"{len(times.busy_seconds)} steps on {device}"
     assert (times.busy_seconds[1:] > 0).all() and (times.wait_seconds >= 0).all(), times
     assert (times.num_samples == 4).all(), times
+
+
+def _check_signal(device: str) -> None:
+    """What is signalled in a step is there after it, and not after the next one."""
+    clock = StepClock()
+
+    @tf.function
+    def step() -> tf.Tensor:
+        signal = clock.signal()
+        clock.receive_signal(signal / 4.0)
+        return signal
+
+    taken = []
+    for has_changed in (False, True, False):
+        clock.send_signal(has_changed)
+        signal = step()
+        taken.append(clock.take_signal())
+        assert f"{device}:0" in signal.device, signal.device
+    assert taken == [False, True, False], taken

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <set>
 
 // A moment of a stream; CUDA lets an event be destroyed before the stream gets to it.
 struct Moment {
@@ -18,7 +19,9 @@ struct Moment {
 
 struct CUevent_st {
   int device;
+  bool has_time;
   std::shared_ptr<Moment> moment;
+  CUstream_st* stream;  // That it was recorded on.
 };
 
 struct CUstream_st {
@@ -46,6 +49,8 @@ bool no_event_left = false;
 int num_events = 0, num_waits = 0;
 std::array<bool, kNumDevices> is_started = {};
 thread_local int current_device = 0;
+// That a device can write to. Never gone, so that what is left there is no leak.
+std::set<void*>& host_memory = *new std::set<void*>;
 std::map<void*, size_t> sparse_maps;  // Bytes of each, the page after it included.
 
 // Of a call that needs the thread's device.
@@ -198,6 +203,19 @@ cudaError_t cudaFree(void* memory) {
   return Use();
 }
 
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  if (const cudaError_t error = Use()) return error;
+  *memory = std::malloc(bytes);
+  host_memory.insert(*memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  if (host_memory.erase(memory) == 0) return cudaErrorInvalidValue;
+  std::free(memory);
+  return Use();
+}
+
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
   *free_bytes = *all_bytes = size_t{1} << 40;
   return Use();
@@ -245,10 +263,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return Use();
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   if (const cudaError_t error = Use()) return error;
   if (no_event_left) return cudaErrorMemoryAllocation;
-  *event = new CUevent_st{current_device, std::make_shared<Moment>()};
+  const bool has_time = (flags & cudaEventDisableTiming) == 0;
+  *event = new CUevent_st{current_device, has_time, std::make_shared<Moment>(), nullptr};
   ++num_events;
   return cudaSuccess;
 }
@@ -257,7 +278,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t error = Use()) return error;
   if (stream != nullptr && stream->device != event->device) return cudaErrorInvalidResourceHandle;
   event->moment = std::make_shared<Moment>();
-  event->moment->is_recorded = true;
+  event->moment->is_recorded = event->has_time;
+  event->stream = stream;
   if (stream == nullptr) return cudaSuccess;  // The default stream has nothing to do.
   event->moment->has_passed = false;
   Enqueue(stream, 0, [moment = event->moment, stream] {
@@ -270,6 +292,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t error = Use()) return error;
   return event->moment->has_passed ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  ++num_waits;
+  if (const cudaError_t error = Use()) return error;
+  while (!event->moment->has_passed) Advance(event->stream, 1);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

@@ -10,33 +10,18 @@
 #include "hvd_dbs/ops/cc/core/step_clock.h"
 #include "tests/cc/check.h"
 #include "tests/cc/cuda_on_cpu/device.h"
+#include "tests/cc/cuda_on_cpu/stream.h"
 
 namespace hvd_dbs {
 namespace {
 
 using cuda_on_cpu::AddWork;
 using cuda_on_cpu::Advance;
+using cuda_on_cpu::Stream;
 
 constexpr int kAll = std::numeric_limits<int>::max();
 
 bool Near(double a, double b) { return std::abs(a - b) < 1e-6; }  // CUDA counts in floats.
-
-// A stream of a device, as TensorFlow's, which is the device of this thread meanwhile.
-class Stream {
- public:
-  explicit Stream(int device = 0) {
-    cudaSetDevice(device);
-    cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-  }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-
-  operator cudaStream_t() const { return stream_; }
-
- private:
-  cudaStream_t stream_;
-};
 
 // What kernels do in a step: compute, note, send, wait for others, note.
 void AskForStep(StepClock& clock, cudaStream_t stream, double busy, double wait, double samples) {

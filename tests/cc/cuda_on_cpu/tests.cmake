@@ -13,9 +13,10 @@ function(add_cuda_on_cpu target)
     -Wno-unknown-pragmas -fno-strict-aliasing)
 endfunction()
 
-add_cuda_on_cpu(cuda_tests gpu/pack_cuda_test.cu cuda_on_cpu/event_clock_test.cc
-  cuda_on_cpu/huge_buckets_test.cc cuda_on_cpu/device.cc check_main.cc "${core}/step_clock.cc")
-add_cuda_on_cpu(cuda_sources "${core}/pack_cuda.cu" "${core}/event_mark.cu")
+add_cuda_on_cpu(cuda_tests gpu/pack_cuda_test.cu gpu/device_signal_test.cu
+  cuda_on_cpu/event_clock_test.cc cuda_on_cpu/late_signal_test.cc cuda_on_cpu/huge_buckets_test.cc cuda_on_cpu/device.cc check_main.cc "${core}/step_clock.cc")
+add_cuda_on_cpu(cuda_sources "${core}/pack_cuda.cu" "${core}/event_mark.cu"
+  "${core}/device_signal.cu")
 add_executable(cuda_on_cpu_test $<TARGET_OBJECTS:cuda_tests> $<TARGET_OBJECTS:cuda_sources>)
 target_link_options(cuda_on_cpu_test PRIVATE ${sanitizers})
 add_test(NAME cuda_on_cpu COMMAND cuda_on_cpu_test)
@@ -35,7 +36,7 @@ function(plant name source right wrong test caught)
 endfunction()
 
 set(planted_sources)
-foreach(source pack_cuda event_mark)
+foreach(source pack_cuda event_mark device_signal)
   file(READ "${core}/${source}.cu" ${source}_text)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${core}/${source}.cu")
   list(APPEND planted_sources "${PROJECT_BINARY_DIR}/planted/${source}.cu")
@@ -56,7 +57,12 @@ plant(event_of_the_threads_device event_mark "current != device" "false"
   StartsNoOtherDevice "FAILED AClockThatIsReadByAnotherThreadStartsNoOtherDevice")
 plant(look_that_waits event_mark "cudaEventQuery(event_)" "cudaDeviceSynchronize()"
   LateDevice "the host has waited")
-foreach(source pack_cuda event_mark)
+plant(signal_without_a_wait device_signal "cudaEventSynchronize(event_)" "cudaEventQuery(event_)"
+  SignalIsTaken "FAILED ASignalIsTakenOnceTheDeviceHasIt")
+plant(signal_memory_freed_too_early device_signal
+  "cudaEventQuery(event_) != cudaErrorNotReady" "true"
+  StandsStill "AddressSanitizer: heap-use-after-free")
+foreach(source pack_cuda event_mark device_signal)
   file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/planted/${source}.cu"
     CONTENT "#include \"tests/cc/cuda_on_cpu/planted_bug.h\"\n${${source}_text}")
 endforeach()

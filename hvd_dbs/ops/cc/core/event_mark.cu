@@ -7,19 +7,11 @@
 namespace hvd_dbs {
 namespace {
 
-// Makes the device of an event the current one of this thread, and leaves it so. Python's threads
-// have chosen none, and a call about any event would start the host's first GPU for them: hundreds
-// of megabytes of that GPU's memory for each rank. A rank has one GPU.
-void Choose(int device) {
-  int current = -1;
-  if (cudaGetDevice(&current) != cudaSuccess || current != device) cudaSetDevice(device);
-}
-
 class EventMark : public TimeMark {
  public:
   EventMark(cudaEvent_t event, int device) : event_(event), device_(device) {}
   ~EventMark() override {
-    Choose(device_);
+    ChooseDevice(device_);
     cudaEventDestroy(event_);
   }
   EventMark(const EventMark&) = delete;
@@ -27,14 +19,14 @@ class EventMark : public TimeMark {
 
   // A failed device counts as passed: its times are NaN, and nobody waits for them for ever.
   bool Passed() const override {
-    Choose(device_);
+    ChooseDevice(device_);
     return cudaEventQuery(event_) != cudaErrorNotReady;
   }
 
   double SecondsSince(const TimeMark& earlier) const override {
     const auto* other = dynamic_cast<const EventMark*>(&earlier);
     float milliseconds = 0;
-    Choose(device_);
+    ChooseDevice(device_);
     if (other == nullptr ||
         cudaEventElapsedTime(&milliseconds, other->event_, event_) != cudaSuccess) {
       return std::numeric_limits<double>::quiet_NaN();
@@ -48,6 +40,11 @@ class EventMark : public TimeMark {
 };
 
 }  // namespace
+
+void ChooseDevice(int device) {
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current != device) cudaSetDevice(device);
+}
 
 std::shared_ptr<const TimeMark> MarkStream(CUstream_st* stream) {
   // TensorFlow has made the stream's device the current one of a thread that runs a kernel.

@@ -89,6 +89,24 @@ bool StepClock::WaitsForOthers() {
   return ready_ != nullptr;
 }
 
+void StepClock::ReceiveSignal(std::shared_ptr<PendingSignal> signal) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (std::find(signals_.begin(), signals_.end(), signal) == signals_.end()) {
+    signals_.push_back(std::move(signal));
+  }
+}
+
+bool StepClock::TakeSignal() {
+  std::vector<std::shared_ptr<PendingSignal>> signals;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    signals.swap(signals_);
+  }
+  bool received = received_.exchange(false);
+  for (const auto& signal : signals) received |= signal->Take();
+  return received;
+}
+
 std::vector<StepTimes> StepClock::Drain() {
   const std::lock_guard<std::mutex> lock(mutex_);
   Resolve();

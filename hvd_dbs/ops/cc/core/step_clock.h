@@ -48,6 +48,14 @@ struct StepTimes {
   double last_bucket_seconds;  // From when all is ready and those are back; likewise.
 };
 
+// A signal that may still be on its way from a device.
+class PendingSignal {
+ public:
+  virtual ~PendingSignal() = default;
+  // Whether there was a change since the last call; waits for what the device was asked for.
+  virtual bool Take() = 0;
+};
+
 // busy(k) = ready(k) - back(k-1) - excluded, wait(k) = back(k) - ready(k),
 // data(k) = fed(k) - asked(k). Without notes of buckets there is one.
 // Safe to use from several threads.
@@ -85,10 +93,11 @@ class StepClock {
   // Whether this rank signals to the others, from its next step on, that it has changed.
   void Tell(bool has_changed) { has_changed_ = has_changed; }
   bool has_changed() const { return has_changed_; }
-  // Some rank has signalled a change in the step under way.
+  // Some rank has signalled a change in the step under way; or a device will know whether one has.
   void ReceiveSignal() { received_ = true; }
-  // Whether one has since the last call.
-  bool TakeSignal() { return received_.exchange(false); }
+  void ReceiveSignal(std::shared_ptr<PendingSignal> signal);
+  // Whether one has since the last call; waits for the device.
+  bool TakeSignal();
 
  private:
   struct Bucket {
@@ -124,6 +133,7 @@ class StepClock {
   std::atomic<int64_t> step_ = -1;
   std::atomic<bool> has_changed_ = false;
   std::atomic<bool> received_ = false;
+  std::vector<std::shared_ptr<PendingSignal>> signals_;  // Each once.
 };
 
 // Clocks by number, because a graph's operations can only name one by an attribute.

@@ -1,14 +1,19 @@
-// HvdDbsStepReady and HvdDbsStepBack on CPU and GPU, the other operations of the clock on the host.
+// The clock's operations: of gradients and change signals on CPU and GPU, the others on the host.
 #ifdef HVD_DBS_WITH_CUDA
 #define EIGEN_USE_GPU
 #endif
 #define EIGEN_USE_THREADS
 
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "hvd_dbs/ops/cc/core/step_clock.h"
 #include "hvd_dbs/ops/cc/kernels/moment.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#ifdef HVD_DBS_WITH_CUDA
+#include "hvd_dbs/ops/cc/core/device_signal.h"
+#endif
 
 namespace hvd_dbs {
 namespace {
@@ -36,6 +41,8 @@ class StepClockOp : public OpKernel {
 
   // Null if the clock is gone: its graph may live longer.
   std::shared_ptr<StepClock> Clock() const { return FindStepClock(clock_); }
+
+  bool on_gpu() const { return on_gpu_; }
 
  private:
   int64_t clock_;
@@ -93,7 +100,17 @@ class StepSignalOp : public StepClockOp {
     Tensor* signal;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &signal));
     const auto clock = Clock();
-    signal->scalar<float>()() = clock != nullptr && clock->has_changed() ? 1 : 0;
+    const float value = clock != nullptr && clock->has_changed() ? 1 : 0;
+    float* const to = signal->flat<float>().data();
+#ifdef HVD_DBS_WITH_CUDA
+    if (on_gpu()) {
+      const char* error = WriteSignal(value, to, context->eigen_gpu_device().stream());
+      OP_REQUIRES(context, error == nullptr,
+                  absl::InternalError(std::string("HvdDbsStepSignal: ") + error));
+      return;
+    }
+#endif
+    *to = value;
   }
 };
 
@@ -102,9 +119,31 @@ class StepReceiveSignalOp : public StepClockOp {
   using StepClockOp::StepClockOp;
 
   void Compute(OpKernelContext* context) override {
-    if (!(context->input(0).scalar<float>()() > 0)) return;
-    if (const auto clock = Clock()) clock->ReceiveSignal();
+    const auto clock = Clock();
+    if (clock == nullptr) return;
+    const float* const signal = context->input(0).flat<float>().data();
+#ifdef HVD_DBS_WITH_CUDA
+    if (on_gpu()) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (received_ == nullptr) received_ = MakeDeviceSignal();
+      // Not to be passed over: the ranks would no longer agree.
+      OP_REQUIRES(context, received_ != nullptr,
+                  absl::ResourceExhaustedError("HvdDbsStepReceiveSignal: no memory or event left"));
+      const char* error = received_->Receive(signal, context->eigen_gpu_device().stream());
+      OP_REQUIRES(context, error == nullptr,
+                  absl::InternalError(std::string("HvdDbsStepReceiveSignal: ") + error));
+      clock->ReceiveSignal(received_);
+      return;
+    }
+#endif
+    if (*signal > 0) clock->ReceiveSignal();
   }
+
+#ifdef HVD_DBS_WITH_CUDA
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<DeviceSignal> received_;
+#endif
 };
 
 REGISTER_KERNEL_BUILDER(Name("HvdDbsStepUnderWay").Device(tensorflow::DEVICE_CPU), StepUnderWayOp);
@@ -121,6 +160,8 @@ REGISTER_KERNEL_BUILDER(Name("HvdDbsStepBack")
                             .HostMemory("noted")
                             .HostMemory("num_samples"),
                         StepBackOp);
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepSignal").Device(tensorflow::DEVICE_GPU), StepSignalOp);
+REGISTER_KERNEL_BUILDER(Name("HvdDbsStepReceiveSignal").Device(tensorflow::DEVICE_GPU), StepReceiveSignalOp);
 #endif
 
 }  // namespace
