@@ -175,9 +175,7 @@ def _functions(path: Path) -> ctypes.CDLL:
 
 def _clock_functions(path: Path, *, has_cuda: bool) -> ctypes.PyDLL:
     functions = ctypes.PyDLL(str(path))
-    if has_cuda:
-        waiting = ctypes.CDLL(str(path))
-        functions.hvd_dbs_step_clock_take_signal = waiting.hvd_dbs_step_clock_take_signal
+    waiting = ctypes.CDLL(str(path)) if has_cuda else functions
     rows = [ctypes.POINTER(ctypes.c_double), ctypes.c_int64]
     for name, result, arguments in (
         ("new", ctypes.c_int64, []),
@@ -192,9 +190,11 @@ def _clock_functions(path: Path, *, has_cuda: bool) -> ctypes.PyDLL:
         ("drain", ctypes.c_int64, rows),
         ("peek", ctypes.c_int64, rows),
     ):
-        function = getattr(functions, f"hvd_dbs_step_clock_{name}")
+        library = waiting if name == "take_signal" else functions
+        function = getattr(library, f"hvd_dbs_step_clock_{name}")
         # The first number is the clock's; of a new one, how many steps it keeps.
         function.restype, function.argtypes = result, [ctypes.c_int64, *arguments]
+        setattr(functions, f"hvd_dbs_step_clock_{name}", function)
     return functions
 
 
