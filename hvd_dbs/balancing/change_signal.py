@@ -6,14 +6,17 @@ a round begins at once, so that decisions can be rare while speeds last and stil
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
 from hvd_dbs.balancing.order_statistics import MEDIAN, lower_value, value_at
+from hvd_dbs.balancing.priors import PRIORS
 
 STEPS_WATCHED = 3
 """Ranks compare so many of their last steps."""
@@ -22,28 +25,15 @@ _HEEDED_PART = 8
 """Ranks compare steps once this part of the way to the next round is over: short bursts must not
 cause costly decisions too often."""
 
-_LEAST_CHANGE, _SIGMAS, _SIGMAS_RANKS = 0.15, 4.0, 64
-"""A step is far off by that much, and by so many deviations of a step. Among more ranks than that
-by one more for each four times as many: of the unluckiest one, what is expected is off and the
-deviation too small, since both are of a few steps."""
-
 _CHANGED_STEPS = 2
 """So many far steps on the same side are a change, or one more where steps are often held up; a
 single one is a pause."""
 
-_FALSE_SIGNALS = 0.005
-"""Signals by pauses alone that are allowed in a step of the job: one in 200 steps, a tenth as many
-as there are decisions in peace."""
+_SPREAD_STEPS = PRIORS.most_steps
+"""Steps from which the deviation of a step is known: those between two decisions in peace."""
 
-_FIRST_FAR, _FAR_STEPS = 0.005, 100.0
-"""The part of steps that something holds up before anything is known of it: less than one in a
-hundred; what is known counts for so many."""
-
-_FIRST_SPREAD, _SPREAD_STEPS = 0.03, 20.0
-"""The deviation of a step before anything is known of it; what is known counts for so many."""
-
-_UNSURE = 0.3
-"""How unsure `ELASTICITY` is."""
+_FAR_STEPS = 0.5 / PRIORS.pause_rate
+"""Steps that the prior of being held up counts for: half a pause, as of `Posterior`."""
 
 
 def watched_from(steps_to_next: int) -> int:
@@ -67,7 +57,7 @@ class ExpectedSteps:
 
     Example:
         >>> nothing = ExpectedSteps.unknown(1)
-        >>> expected = nothing.after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)))
+        >>> expected = nothing.after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)), job_size=4)
         >>> samples = np.full((3, 1), 4.0)
         >>> expected.changes(np.array([[1.0], [2.0], [2.1]]), samples, job_size=4).tolist()
         [[False], [True], [True]]
@@ -84,7 +74,7 @@ class ExpectedSteps:
     def unknown(cls, num_ranks: int) -> ExpectedSteps:
         """Before the first round: nothing is a change."""
         none = np.full(num_ranks, np.nan)
-        spread, far = (np.full(num_ranks, first) for first in (_FIRST_SPREAD, _FIRST_FAR))
+        spread, far = (np.full(num_ranks, first) for first in (PRIORS.noise_sd, PRIORS.pause_rate))
         return cls(none, none, spread, far)
 
     def after(
@@ -92,6 +82,7 @@ class ExpectedSteps:
         num_samples: NDArray[np.float64],
         seconds: NDArray[np.float64],
         step_seconds: NDArray[np.float64],
+        job_size: int,
     ) -> ExpectedSteps:
         """What is expected once a round is over.
 
@@ -99,6 +90,7 @@ class ExpectedSteps:
             num_samples: Samples a step, shape `[ranks]`.
             seconds: Of a step in the round, not above 0 where unknown, shape `[ranks]`.
             step_seconds: Its steps, NaN for those that do not count, shape `[steps, ranks]`.
+            job_size: Ranks of the job.
         """
         known = seconds > 0
         spread, far, expected = self.spread.copy(), self.far.copy(), seconds.copy()
@@ -113,7 +105,7 @@ class ExpectedSteps:
             low, high = (value_at(steps, part * (counts - 1)) for part in (0.25, 0.75))
             seen = (high - low) / 1.35 / expected[enough]
             spread[enough] += counts / (counts + _SPREAD_STEPS) * (seen - spread[enough])
-            is_far = steps > expected[enough] * (1 + _limit(spread[enough]))
+            is_far = steps > expected[enough] * (1 + _limit(spread[enough], job_size))
             # Slow steps one after the other are a change.
             alone = is_far[1:-1] & ~is_far[:-2] & ~is_far[2:]
             seen = alone.sum(axis=0) / (counts - 2)
@@ -127,7 +119,7 @@ class ExpectedSteps:
         )
 
     def band(
-        self, num_samples: NDArray[np.float64], job_size: int = 1
+        self, num_samples: NDArray[np.float64], job_size: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The seconds between which a step is not far off; NaN where nothing is known.
 
@@ -141,7 +133,8 @@ class ExpectedSteps:
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.log(num_samples / self.num_samples)
             expected = self.seconds * np.exp(ELASTICITY * apart)
-            limit = _limit(self.spread, job_size) + _UNSURE * np.abs(apart)
+            # So unsure is the elasticity.
+            limit = _limit(self.spread, job_size) + PRIORS.fixed_part_sd * np.abs(apart)
             return expected * (1.0 - limit), expected * (1.0 + limit)
 
     def changes(
@@ -164,11 +157,23 @@ class ExpectedSteps:
         slow, fast = step_seconds > high, step_seconds < low
         pairs = math.comb(STEPS_WATCHED, _CHANGED_STEPS) * job_size
         by_pauses = pairs * self.far**_CHANGED_STEPS
-        slow &= slow.sum(axis=0) >= _CHANGED_STEPS + (by_pauses > _FALSE_SIGNALS)
+        slow &= slow.sum(axis=0) >= _CHANGED_STEPS + (by_pauses > PRIORS.false_signals)
         fast &= fast.sum(axis=0) >= _CHANGED_STEPS
         return np.asarray(slow | fast)
 
 
-def _limit(spread: NDArray[np.float64], job_size: int = 1) -> NDArray[np.float64]:
-    sigmas = _SIGMAS + math.log(max(job_size / _SIGMAS_RANKS, 1.0), 4)
-    return np.maximum(_LEAST_CHANGE, sigmas * spread)
+def _limit(spread: NDArray[np.float64], job_size: int) -> NDArray[np.float64]:
+    """By how much a step is far off: that is a slow period, and no chance."""
+    return np.maximum(PRIORS.slow, _sigmas(job_size) * spread)
+
+
+@functools.cache
+def _sigmas(job_size: int) -> float:
+    """Deviations that one rank or another exceeds by chance in `false_signals` of the steps.
+
+    A quantile of Student's distribution, as deviations are known from `_SPREAD_STEPS` steps. By
+    Wallace, "Bounds on normal approximations to Student's and the chi-square distributions", 1959.
+    """
+    normal = NormalDist().inv_cdf(1 - PRIORS.false_signals / job_size)
+    normal *= (8 * _SPREAD_STEPS + 3) / (8 * _SPREAD_STEPS + 1)
+    return math.sqrt(_SPREAD_STEPS * math.expm1(normal**2 / _SPREAD_STEPS))

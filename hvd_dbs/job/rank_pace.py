@@ -109,11 +109,13 @@ class RankPace:
     Attributes:
         is_cut_by_cost: Whether windows are cut by cost, so that a plan's batch size is only about
             what a step costs.
+        job_size: Ranks of the job.
     """
 
     def __init__(self, clock: StepClock) -> None:
         self.clock = clock
         self.is_cut_by_cost = False
+        self.job_size = 1
         self._expected = ExpectedSteps.unknown(1)
         self._band = self._expected, np.nan, np.nan, np.nan
         self._drained: tuple[StepTimes, ...] = ()
@@ -130,7 +132,7 @@ class RankPace:
         """Whether a rank has signalled a change since the last call."""
         return self.clock.take_signal()
 
-    def look(self, num_steps: int, job_size: int) -> None:
+    def look(self, num_steps: int) -> None:
         """Signals to the other ranks, from the next step on, if this rank has changed.
 
         If so, the next round uses the far steps alone, and those still to come: the mean with the
@@ -138,7 +140,6 @@ class RankPace:
 
         Args:
             num_steps: Steps since the last call.
-            job_size: Ranks of the job.
         """
         if self._has_changed or not self.clock.sends_signals:
             return
@@ -146,7 +147,7 @@ class RankPace:
         if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest[-num_steps:]):
             return
         busy_seconds, work = np.array(newest).T[:, :, np.newaxis]
-        changed = self._expected.changes(busy_seconds, work, job_size)[:, 0]
+        changed = self._expected.changes(busy_seconds, work, self.job_size)[:, 0]
         if changed.any():
             before = self.clock.drain()
             self._drained = (before,)
@@ -194,7 +195,10 @@ class RankPace:
         seconds = float(np.mean(typical)) if typical.size else math.nan
         if is_settled:
             self._expected = self._expected.after(
-                np.array([float(batch_size)]), np.array([seconds]), busy_seconds[:, np.newaxis]
+                np.array([float(batch_size)]),
+                np.array([seconds]),
+                busy_seconds[:, np.newaxis],
+                self.job_size,
             )
         column = np.reshape(typical if typical.size else np.nan, (-1, 1))
         quartile, median = (float(lower_value(column, parts)[0]) for parts in (QUARTILE, MEDIAN))
@@ -220,7 +224,7 @@ class RankPace:
     def _is_far(self, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is expected."""
         if self._band[0] is not self._expected or self._band[1] != work:
-            low, high = self._expected.band(np.array([work]))
+            low, high = self._expected.band(np.array([work]), self.job_size)
             self._band = self._expected, work, float(low[0]), float(high[0])
         return busy_seconds < self._band[2] or busy_seconds > self._band[3]
 

@@ -101,6 +101,7 @@ class RoundSchedule:
             is_cut_by_cost: See `RankPace`.
         """
         self.pace.is_cut_by_cost = is_cut_by_cost
+        self.pace.job_size = self._collective.size
         self.steps_ahead = LEAST  # New ranks have not said yet what they need.
         self._steps_in_round = 0
         self._steps_to_next = self._controller.steps_to_next or 1
@@ -138,7 +139,7 @@ class RoundSchedule:
             if is_change or self._steps_in_round >= self._steps_to_next:
                 self._under_way = self._start(batch_size, is_change)
             elif self._is_watching:
-                self.pace.look(num_steps, self._collective.size)
+                self.pace.look(num_steps)
         return agreed
 
     def decide(self, batch_size: int) -> Agreed:

@@ -68,7 +68,8 @@ class Watch:
         is_settled = measurement.num_steps > 0
         seconds[present] = np.where(is_settled, measurement.busy_seconds, np.nan)
         if len(busy):
-            self._expected = self._expected.after(batch_sizes, seconds, counted)
+            job_size = int(np.count_nonzero(batch_sizes))
+            self._expected = self._expected.after(batch_sizes, seconds, counted, job_size)
         self._changes = None
         return measurement
 

@@ -17,8 +17,8 @@ _SHARE = 0.001
 """Part of the time that rounds may take: half of what nobody minds, 0.2 %, of which comparing paces
 in each step takes the rest."""
 _CHANGE, _STEPS_WHILE_CHANGING = 0.15, 5
-"""From such a change of a rank's time on, what `change_signal` too calls one, rounds are short: two
-of them have to show that a rank fell."""
+"""From such a change of a rank's time on rounds are short: two of them have to show that a rank
+fell."""
 
 
 @dataclass(frozen=True)
