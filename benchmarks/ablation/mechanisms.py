@@ -25,7 +25,7 @@ from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers import equal_finish, outlook, value_of_change
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.time_models import posterior, posterior_update, slow_periods, surprise
-from hvd_dbs.simulator import simulation
+from hvd_dbs.simulator.watch import Watch
 
 _RARE, _OFTEN = 10, 3
 _INF = float("inf")
@@ -196,7 +196,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "change signals": (
         "No round begins early because a rank's steps changed.",
-        [(simulation, "watched_from", lambda steps_to_next: steps_to_next)],
+        [(Watch, "look", lambda watch, pieces: None)],
     ),
 }
 

@@ -21,10 +21,6 @@ from hvd_dbs.balancing.priors import PRIORS
 STEPS_WATCHED = 3
 """Ranks compare so many of their last steps."""
 
-_HEEDED_PART = 8
-"""Ranks compare steps once this part of the way to the next round is over: short bursts must not
-cause costly decisions too often."""
-
 _CHANGED_STEPS = 2
 """So many far steps on the same side are a change, or one more where steps are often held up; a
 single one is a pause."""
@@ -34,15 +30,6 @@ _SPREAD_STEPS = PRIORS.most_steps
 
 _FAR_STEPS = 0.5 / PRIORS.pause_rate
 """Steps that the prior of being held up counts for: half a pause, as of `Posterior`."""
-
-
-def watched_from(steps_to_next: int) -> int:
-    """How many steps after the last round began ranks first compare steps.
-
-    Args:
-        steps_to_next: Steps from then to the round that is due without a change.
-    """
-    return -(-steps_to_next // _HEEDED_PART)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from hvd_dbs.balancing import Controller, Measurement
-from hvd_dbs.balancing.change_signal import STEPS_WATCHED, watched_from
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
 from hvd_dbs.balancing.steps_ahead import LEAST, StepsAhead
 from hvd_dbs.comm.collective import Collective
@@ -138,7 +138,7 @@ class RoundSchedule:
             is_change = self.leaves_cadence and self.pace.take_signal()
             if is_change or self._steps_in_round >= self._steps_to_next:
                 self._under_way = self._start(batch_size, is_change)
-            elif self._is_watching:
+            elif self.leaves_cadence:
                 self.pace.look(num_steps)
         return agreed
 
@@ -173,10 +173,6 @@ class RoundSchedule:
     def change_ranks(self) -> None:
         """The job has other ranks; between them gradients take another time."""
         self._communication = None
-
-    @property
-    def _is_watching(self) -> bool:
-        return self.leaves_cadence and self._steps_in_round >= watched_from(self._steps_to_next)
 
     def _start(
         self, batch_size: int, is_change: bool = False, is_waited_for: bool = False

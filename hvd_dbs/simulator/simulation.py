@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing import Controller, Measurement, Plan, Strategy, strategies
-from hvd_dbs.balancing.change_signal import STEPS_WATCHED, watched_from
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.balancing.measurement import typical_seconds
 from hvd_dbs.simulator.cluster import Cluster, Played
 from hvd_dbs.simulator.conditions import Conditions
@@ -148,13 +148,13 @@ class _Driver:
             resize = self._cluster.next_resize()
             pieces: list[Played] = []
             balancing_seconds = 0.0
-            round_end, watch_start = self._round_from(self._cluster.step)
+            round_end = self._round_end(self._cluster.step)
             while (step := self._cluster.step) < resize:
                 self._begin_plans(step)
                 next_plan = self._planned[0].step if self._planned else resize
                 most = step + MOST_VALUES // self._size + 1
                 stop = min(resize, round_end, next_plan, most)
-                stop = min(stop, max(step + 1, watch_start))
+                stop = min(stop, step + 1) if self._leaves_cadence else stop
                 played = self._cluster.play(self._batch_sizes, stop)
                 true_seconds[step:stop] = played.true_seconds
                 clock_seconds[step:stop] = played.clock_seconds
@@ -164,10 +164,10 @@ class _Driver:
                 pieces.append(played)
                 balancing_seconds = 0.0
                 if stop == round_end and stop < resize:
-                    round_end, watch_start = self._decide(pieces, stop)
+                    round_end = self._decide(pieces, stop)
                     balancing_seconds = self._balancing_seconds(stop)
                     pieces = []
-                elif stop >= watch_start and not self._watch.has_changed:
+                elif self._leaves_cadence and not self._watch.has_changed:
                     self._watch.look(pieces)
                     if self._watch.has_changed:  # All ranks know after the next step.
                         round_end = min(round_end, stop + 1)
@@ -209,13 +209,6 @@ class _Driver:
     def _leaves_cadence(self) -> bool:
         return self._strategy.every == "automatic"
 
-    def _round_from(self, step: int) -> tuple[int, int]:
-        """Where the round that begins with this step ends, and where ranks first compare steps."""
-        if not self._leaves_cadence:
-            return self._round_end(step), self._steps + 1
-        first = watched_from(self._controller.steps_to_next or 1)
-        return self._round_end(step), self._scenario.after_measured(step, first)
-
     def _resize(self) -> None:
         """A controller for the ranks that are present."""
         step, present = self._cluster.step, self._cluster.present
@@ -240,8 +233,8 @@ class _Driver:
         self._present, self._watch = present, Watch(scenario)
         self._planned = [self._plan(step, f"{len(present)} ranks", resized=step > 0)]
 
-    def _decide(self, pieces: Sequence[Played], step: int) -> tuple[int, int]:
-        """Decides after so many steps; see `_round_from` for what it returns."""
+    def _decide(self, pieces: Sequence[Played], step: int) -> int:
+        """Decides after so many steps; returns where the round ends that begins then."""
         scenario = self._scenario
         unmeasured = scenario.steps_per_epoch if scenario.steps_per_epoch > 1 else None
         measurement = self._cluster.measure(pieces, unmeasured)
@@ -260,11 +253,11 @@ class _Driver:
             while self._planned and self._planned[-1].step >= first:
                 self._planned.pop()  # A later decision's plan takes the place of this one.
             self._planned.append(self._plan(first, decision.reason))
-        end, watch_start = self._round_from(step)
+        end = self._round_end(step)
         if had_changed and not decision.changed:
             # A pause, or what needs to be seen twice to be believed.
             end = min(end, scenario.after_measured(step, STEPS_WATCHED))
-        return end, watch_start
+        return end
 
     def _plan(self, step: int, reason: str, resized: bool = False) -> PlanChange:
         batch_sizes = np.zeros(self._size, dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hvd_dbs.balancing.change_signal import ExpectedSteps, watched_from
+from hvd_dbs.balancing.change_signal import ExpectedSteps
 
 
 def expected_steps(spread=0.01, num_ranks=1):
@@ -99,13 +99,6 @@ def test_nothing_is_a_change_before_the_first_round_or_after_an_empty_one():
     )
     assert nothing.seconds.tolist() == [1.0]
     assert nothing.changes(steps, np.full((3, 1), 8.0), job_size=4).all()
-
-
-@pytest.mark.parametrize(
-    ("steps_to_next", "expected"), [(20, 3), (24, 3), (25, 4), (100, 13), (1, 1)]
-)
-def test_when_ranks_begin_to_watch(steps_to_next, expected):
-    assert watched_from(steps_to_next) == expected
 
 
 def test_among_more_ranks_a_change_has_to_be_larger():
