@@ -141,14 +141,13 @@ def test_data_are_prepared_as_far_as_their_plan_is_certain(strategy, known):
     assert [len(before), len(after)] == known
 
 
-@pytest.mark.parametrize(("steps_to_next", "first"), [(24, 4), (40, 6)])
-def test_ranks_compare_steps_after_the_first_part_of_a_round(monkeypatch, steps_to_next, first):
+def test_ranks_compare_steps_until_some_rank_signals_a_change(monkeypatch):
     controller = Controller(strategies.adaptive(), 4, Bounds.of(1, minimum=1))
     one = TrainingLoop(AloneCollective(), controller)
     one.position.read_from(IndexStage(400, seed=None, rank=0, batch_sizes=(4,)))
     one.begin_training()
     one.begin_epoch(0)
-    one._rounds._steps_to_next = steps_to_next
+    one._rounds._steps_to_next = 24
     looked, rounds = [], []
     monkeypatch.setattr(one._rounds.pace, "look", lambda *_: looked.append(one.position.steps_done))
     monkeypatch.setattr(
@@ -156,10 +155,10 @@ def test_ranks_compare_steps_after_the_first_part_of_a_round(monkeypatch, steps_
         "_start",
         lambda batch_size, is_change: rounds.append((one.position.steps_done, is_change)),
     )
-    for step in range(1, 13):  # The first step of the epoch is not measured.
+    for step in range(1, 13):
         if step == 12:
             one.clock.receive_signal(tf.constant(0.25))
         one.end_steps(step)
-    assert looked == list(range(first, 12))
+    assert looked == list(range(1, 12))
     assert rounds == [(12, True)]  # As soon as some rank signals a change.
     one.end_training()
