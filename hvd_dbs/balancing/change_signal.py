@@ -120,7 +120,7 @@ class ExpectedSteps:
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.log(num_samples / self.num_samples)
             expected = self.seconds * np.exp(ELASTICITY * apart)
-            # So unsure is the elasticity.
+            # The elasticity is known no better than the fixed part.
             limit = _limit(self.spread, job_size) + PRIORS.fixed_part_sd * np.abs(apart)
             return expected * (1.0 - limit), expected * (1.0 + limit)
 
@@ -158,8 +158,13 @@ def _limit(spread: NDArray[np.float64], job_size: int) -> NDArray[np.float64]:
 def _sigmas(job_size: int) -> float:
     """Deviations that one rank or another exceeds by chance in `false_signals` of the steps.
 
-    A quantile of Student's distribution, as deviations are known from `_SPREAD_STEPS` steps. By
-    Wallace, "Bounds on normal approximations to Student's and the chi-square distributions", 1959.
+    What is expected is of a few steps too, and wrong in the next step by as much, so the chance is
+    that of one far step, not of two. A quantile of Student's distribution, as deviations are known
+    from `_SPREAD_STEPS` steps.
+
+    References:
+        Wallace, "Bounds on normal approximations to Student's and the chi-square distributions",
+        1959.
     """
     normal = NormalDist().inv_cdf(1 - PRIORS.false_signals / job_size)
     normal *= (8 * _SPREAD_STEPS + 3) / (8 * _SPREAD_STEPS + 1)

@@ -152,9 +152,8 @@ class _Driver:
             while (step := self._cluster.step) < resize:
                 self._begin_plans(step)
                 next_plan = self._planned[0].step if self._planned else resize
-                most = step + MOST_VALUES // self._size + 1
-                stop = min(resize, round_end, next_plan, most)
-                stop = min(stop, step + 1) if self._leaves_cadence else stop
+                most = 1 if self._leaves_cadence else MOST_VALUES // self._size + 1
+                stop = min(resize, round_end, next_plan, step + most)
                 played = self._cluster.play(self._batch_sizes, stop)
                 true_seconds[step:stop] = played.true_seconds
                 clock_seconds[step:stop] = played.clock_seconds

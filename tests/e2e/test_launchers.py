@@ -92,8 +92,7 @@ def once_more_if_it_fails(command):
 
     Its store forgets the ranks' addresses once all have read them. A rank that is done with a
     scope of its own (`cross_0`) makes it forget who has read those of its host, so that they stay.
-    Now and then
-    `hvd.init()` after `hvd.shutdown()` then connects to a port of before, and Gloo aborts.
+    Now and then `hvd.init()` after `hvd.shutdown()` connects to a port of before, and Gloo aborts.
     """
     return ["bash", "-c", '"$@" || "$@"', "once", *command]
 

@@ -189,6 +189,7 @@ def check_a_change_of_pace_brings_the_next_round_forward():
 
     data = balancer.dataset(images(150 * B), shuffle_seed=SEED).map(slow)
     fit(net, balancer, data, epochs=1, callbacks=[Peace()])
+    assert rounds.pace.job_size == hvd.size()  # By which a change has to be larger.
     rows = hvd_collective().allgather(np.array([len(begun), begun[0] if begun else -1]))
     assert (rows == rows[0]).all()
     assert rows[0, 0] > 0

@@ -47,7 +47,7 @@ HVD_DBS_TEST(ADeviceThatStandsStillIsNotWaitedForAtTheEnd) {
   cuda_on_cpu::Advance(stream, kAll);  // Where it writes to is still there.
 }
 
-HVD_DBS_TEST(AFailedDeviceSignalsNothingAndSaysSo) {
+HVD_DBS_TEST(AFailedDeviceSignalsNothingAndReportsIt) {
   const Stream stream;
   StepClock clock(10);
   const auto signal = MakeDeviceSignal();

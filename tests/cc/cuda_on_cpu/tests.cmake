@@ -14,7 +14,8 @@ function(add_cuda_on_cpu target)
 endfunction()
 
 add_cuda_on_cpu(cuda_tests gpu/pack_cuda_test.cu gpu/device_signal_test.cu
-  cuda_on_cpu/event_clock_test.cc cuda_on_cpu/late_signal_test.cc cuda_on_cpu/huge_buckets_test.cc cuda_on_cpu/device.cc check_main.cc "${core}/step_clock.cc")
+  cuda_on_cpu/event_clock_test.cc cuda_on_cpu/late_signal_test.cc cuda_on_cpu/huge_buckets_test.cc
+  cuda_on_cpu/device.cc cuda_on_cpu/memory.cc check_main.cc "${core}/step_clock.cc")
 add_cuda_on_cpu(cuda_sources "${core}/pack_cuda.cu" "${core}/event_mark.cu"
   "${core}/device_signal.cu")
 add_executable(cuda_on_cpu_test $<TARGET_OBJECTS:cuda_tests> $<TARGET_OBJECTS:cuda_sources>)
