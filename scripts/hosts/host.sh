@@ -32,7 +32,9 @@ ip link set lo up
 until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
 ip address add "$address/24" dev eth0
 ip link set eth0 up
+# It leaves for the background before it listens, and writes the file when it does.
 /usr/sbin/sshd -f "$folder/sshd_config"
+until [[ -s /run/sshd.pid ]]; do sleep 0.02; done
 touch /run/ready
 # Bash also waits for orphans. Nobody writes: this returns when the other end of the pipe is closed.
 read -r _ || true

@@ -35,7 +35,7 @@ def write_host_files(
     )
     (folder / "shadow").write_text("root:*:19000:0:99999:7:::\n")
     (folder / "sshd_config").write_text(
-        "HostKey /run/host_key\nPidFile none\nUsePAM no\nStrictModes no\nMaxStartups 200\n"
+        "HostKey /run/host_key\nPidFile /run/sshd.pid\nUsePAM no\nStrictModes no\nMaxStartups 200\n"
         "PermitRootLogin prohibit-password\nAuthorizedKeysFile /run/home/.ssh/authorized_keys\n"
         "PrintMotd no\nPrintLastLog no\nUseDNS no\n"
     )

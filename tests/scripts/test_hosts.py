@@ -66,7 +66,7 @@ def test_a_missing_tool_is_named_with_its_package(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     hosts = [Host("a", 2), Host("b"), Host("far", link=Link(delay=0.05)), Host("later")]
-    with Cluster(hosts, ssh_options=["ConnectTimeout 2"]) as cluster:
+    with Cluster(hosts, ssh_options=["ConnectTimeout 20"]) as cluster:
         cluster.start("a", "b", "far")
         yield cluster
 
@@ -91,7 +91,7 @@ class TestHosts:
 
     def test_a_cut_lets_nothing_through_until_it_is_healed(self, cluster):
         cluster.cut("b")
-        assert self.shell(cluster, "a", "ssh b hostname")[0] != 0
+        assert self.shell(cluster, "a", "ssh -o ConnectTimeout=2 b hostname")[0] != 0
         assert "LOWER_UP" in self.shell(cluster, "b", "ip link show eth0")[1]
         assert self.shell(cluster, "a", "ssh far hostname") == (0, "far")
         cluster.heal("b")
@@ -102,7 +102,7 @@ class TestHosts:
         assert self.shell(cluster, "a", "ssh later hostname") == (0, "later")
         cluster.power_off("later")
         assert not cluster.is_running("later")
-        assert self.shell(cluster, "a", "ssh later hostname")[0] != 0
+        assert self.shell(cluster, "a", "ssh -o ConnectTimeout=2 later hostname")[0] != 0
         cluster.start("later")
         assert self.shell(cluster, "a", "ssh later hostname") == (0, "later")
 
