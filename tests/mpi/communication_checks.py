@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,7 +28,7 @@ from hvd_dbs.tensorflow import gradient_reducer
 from hvd_dbs.watchdog.exit_barrier import own_communicator
 from hvd_dbs.watchdog.mpi_inbox import MpiInbox
 from tests.mpi.problems import SEED, compile_model, fit, hvd_collective, images, sgd
-from tests.mpi.together import meet, optimized_graphs, shared
+from tests.mpi.together import meet, new_folder, optimized_graphs
 
 B = 12
 LINK = 0.1
@@ -97,7 +95,7 @@ def several_buckets(link_seconds: float = 0.0) -> Iterator[None]:
 def trained(forwards: float = 0.0, backwards: float = 0.0) -> list[RoundEntry]:
     """Rounds of two epochs, on rank 0, where this rank is slow in a part of its step."""
     seen.clear()
-    path = Path(shared(tempfile.mkdtemp())) / "run.jsonl"
+    path = new_folder() / "run.jsonl"
     strategy = Strategy("seen", model=Seen(), solver=Proportional(), every="epoch")
     bounds = B // hvd.size()  # The plan stays.
     balancer = hvd.Balancer(B, strategy, journal=path, min_batch_size=bounds, max_batch_size=bounds)

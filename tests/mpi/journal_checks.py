@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import re
 import socket
-import tempfile
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -31,14 +29,14 @@ from tests.mpi.problems import (
     sgd,
     some_plans,
 )
-from tests.mpi.together import captured, on_last_rank, shared
+from tests.mpi.together import captured, new_folder, on_last_rank, shared
 
 B = 16
 
 
 def _new_path():
     """A file of rank 0, in a folder of its own; the others would not find it."""
-    return Path(shared(tempfile.mkdtemp())) / "run.jsonl"
+    return new_folder() / "run.jsonl"
 
 
 def _train(balancer, epochs=3, **options):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from hvd_dbs.job.profile_file import read_memory
 from tests.mpi.exactness_models import CLASSES, cross_entropy, points
 from tests.mpi.problems import SEED, fit, flat, hvd_collective
 from tests.mpi.profile_checks import ranks_on
-from tests.mpi.together import captured, shared
+from tests.mpi.together import captured, new_folder
 
 B = 16
 FITS = 5
@@ -79,7 +76,7 @@ def check_a_rank_finds_its_bound_and_changes_nothing_by_it():
 
 
 def check_what_was_found_is_in_the_profile():
-    path = Path(shared(tempfile.mkdtemp())) / "cluster.json"
+    path = new_folder() / "cluster.json"
     with ranks_on("fast device", "slow device") as ranks:
         _train(Full(), ranks.balancer(B, "dbs", max_batch_size="auto", profile=path))
         full = Full()

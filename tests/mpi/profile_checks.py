@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ import hvd_dbs.keras as hvd
 from hvd_dbs.job import places
 from hvd_dbs.job.profile_file import read_profile
 from tests.mpi.problems import SEED, compile_model, fit, flat, images, model, sgd
-from tests.mpi.together import captured, on_last_rank, shared
+from tests.mpi.together import captured, new_folder, on_last_rank, shared
 
 B = 33  # 18, 9 and 6 samples take as long.
 DEVICES = ("fast device", "middling device", "slow device")
@@ -23,7 +21,7 @@ SECONDS = {"fast device": 1.0, "middling device": 2.0, "slow device": 3.0}
 
 def _new_path():
     """A file of rank 0, in a folder of its own; the others would not find it."""
-    return Path(shared(tempfile.mkdtemp())) / "cluster.json"
+    return new_folder() / "cluster.json"
 
 
 class ranks_on:  # noqa: N801

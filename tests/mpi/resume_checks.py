@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-import tempfile
 import warnings
 from itertools import chain
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -34,7 +32,7 @@ from tests.mpi.problems import (
     sgd,
     some_plans,
 )
-from tests.mpi.together import captured, global_batch, meet, on_last_rank, shared
+from tests.mpi.together import captured, global_batch, meet, new_folder, on_last_rank
 
 B = 16
 
@@ -225,7 +223,7 @@ def check_state_survives_json_and_wrong_states_change_nothing():
 
 
 def check_a_damaged_training_state_is_an_error_on_all_ranks():
-    folder = Path(shared(tempfile.mkdtemp() if hvd.rank() == 0 else ""))
+    folder = new_folder()
 
     def train(seed=SEED, net=None, epochs=1):
         balancer = hvd.Balancer(B, scripted(some_plans(B)))

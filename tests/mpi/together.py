@@ -28,6 +28,16 @@ def meet():
     shared("")
 
 
+_kept = []
+
+
+def new_folder():
+    """A folder of rank 0, whose name all ranks know. It is gone when rank 0 has ended."""
+    if hvd.rank() == 0:
+        _kept.append(tempfile.TemporaryDirectory())
+    return Path(shared(_kept[-1].name if _kept else ""))
+
+
 @contextmanager
 def shared_folder():
     """A folder that all ranks know, and that is gone when all are done with it."""
