@@ -2,4 +2,6 @@
 
 from tests.mpi.checks import as_tests
 
-test_two_ranks = as_tests("surface", ranks=2, environment={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"})
+test_two_ranks = as_tests(
+    "surface", "broadcast", ranks=2, environment={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+)

@@ -8,23 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import asdict, replace
-from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
 
-from hvd_dbs.watchdog import contacts, heartbeat_server, heartbeat_thread, process_kill
-from hvd_dbs.watchdog.activity import Activity
+from hvd_dbs.watchdog import heartbeat_server, heartbeat_thread, process_kill
 from hvd_dbs.watchdog.contacts import (
     Contact,
     Endpoint,
-    address_for,
-    host_addresses,
-    interface_addresses,
 )
 from hvd_dbs.watchdog.heartbeat import LEFT, REGROUPING, WAITING, Answer, Heartbeat
 from hvd_dbs.watchdog.heartbeat_client import HeartbeatClient
@@ -319,96 +312,3 @@ def test_few_keys_are_computed_in_a_period(make_job, monkeypatch):
         )
         data = channel.pack(asdict(job.beats[rank]))
         assert job.server._accept(data, ("127.0.0.1", 9)) == (rank == 1)
-
-
-def contact(host, *addresses):
-    return Contact(ProcessName(host, 1, 1), "", list(addresses))
-
-
-def test_the_address_of_the_job(monkeypatch):
-    own = host_addresses()
-    assert address_for([contact("a", *own), contact("a", *own)]) == "127.0.0.1"
-    spare = contact("b", "192.0.2.7")  # For documentation: a datagram to it goes the default way.
-    assert address_for([contact("a", *own), spare]) in [*own, "127.0.0.1"]
-    bridge = contact("b", *own, "127.0.0.3")  # Each host has the first of them.
-    assert address_for([contact("a", *own, "127.0.0.1"), bridge]) == "127.0.0.1"
-    asked = []
-    monkeypatch.setattr(contacts, "_route", lambda own, others: asked.append(others))
-    assert address_for([contact("a", "10.9.9.9"), contact("b", "10.8.8.8")]) == "10.9.9.9"
-    assert asked == [["10.8.8.8"]]
-    assert Contact.from_json(spare.to_json()) == spare
-
-
-def test_the_interface_of_the_job():
-    found = {
-        "lo": ["127.0.0.1"],
-        "docker0": ["172.17.0.1"],
-        "eth0": ["10.0.0.7"],
-        "eth1": ["10.1.0.7"],
-    }
-    for variable, value, expected in [
-        ("HOROVOD_GLOO_IFACE", "eth1", ["10.1.0.7"]),
-        ("NCCL_SOCKET_IFNAME", "eth", ["10.0.0.7"]),
-        ("NCCL_SOCKET_IFNAME", "=eth1", ["10.1.0.7"]),
-        ("NCCL_SOCKET_IFNAME", "^docker0,lo", []),
-        ("OMPI_MCA_btl_tcp_if_include", "10.1.0.0/16", ["10.1.0.7"]),
-        ("OMPI_MCA_btl_tcp_if_include", "ib0,eth0", ["10.0.0.7"]),
-        ("OMPI_MCA_btl_tcp_if_include", "10.1.0.0/99", []),
-        ("HOROVOD_GLOO_IFACE", "ib0", []),
-    ]:
-        assert interface_addresses(found, {variable: value}) == expected, value
-
-
-def test_what_a_thread_does():
-    seen, go_on = [], threading.Event()
-    ready = threading.Event()
-
-    def some_function_of_the_users():
-        seen.append(Activity())
-        ready.set()
-        go_on.wait(20)
-
-    thread = threading.Thread(target=some_function_of_the_users)
-    thread.start()
-    ready.wait(20)
-    try:
-        doing, operation = seen[0].describe(in_collective=False)
-        assert doing.startswith("in some_function_of_the_users (test_heartbeats.py, line ")
-        assert operation == ""
-    finally:
-        go_on.set()
-        thread.join()
-
-
-def function_of(file, name):
-    """A function that calls another one, as if it were in this file."""
-    names = {}
-    exec(compile(f"def {name}(inside): return inside()", file, "exec"), names)
-    return names[name]
-
-
-def test_another_fit_is_not_the_one_that_is_watched():
-    """An elastic job goes on in another call of `fit`, from the same place."""
-    fit = function_of("/site-packages/keras/trainer.py", "fit")
-    assert not fit(lambda: Activity().is_over)
-    first = fit(Activity)
-    assert fit(lambda: first.is_over)
-    assert first._fit is None
-    assert first.after_fit() == LEFT
-
-
-def test_a_rank_that_regroups_is_known_by_its_stack():
-    package = Path(heartbeat_server.__file__).parents[1]
-    wrapper = function_of(str(package / "tensorflow" / "elastic.py"), "wrapper")
-    rejoin = function_of(str(package / "cluster" / "rendezvous.py"), "rejoin")
-    after_fit = Activity().after_fit
-    assert wrapper(partial(rejoin, after_fit)) == REGROUPING
-    assert wrapper(partial(function_of("/own/train.py", "train"), after_fit)) == LEFT
-
-
-def test_ranks_in_the_same_operation_name_it_alike():
-    allreduce = function_of("/horovod/tensorflow/mpi_ops.py", "allreduce")
-    fit = function_of("/site-packages/keras/trainer.py", "fit")
-    describe = partial(Activity().describe, in_collective=True)
-    assert fit(describe) == (WAITING, "the sum of gradients")
-    assert fit(partial(allreduce, describe)) == (WAITING, "allreduce, called by fit (trainer.py)")
