@@ -71,8 +71,8 @@ class Priors:
     equal_ranks: float = 3.0
     """Ranks that count as seen to be equal beforehand, for each rank: machines often are."""
     unequal_sd: float = 0.15
-    """Log seconds by which ranks differ at least that are not equal, and part by which shares of a
-    nearly even plan differ at most: less is within the noise of many machines."""
+    """Log seconds by which ranks differ at least that are not equal, and part by which shares of
+    equal ones differ at most: less is within the noise of many machines."""
 
     # When to decide again.
     false_signals: float = 0.005

@@ -13,6 +13,7 @@ from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
+from hvd_dbs.balancing.solvers.equal_ranks import drawn_to_equality, nearly_even
 from hvd_dbs.balancing.solvers.onsets import no_onsets, note_onsets
 from hvd_dbs.balancing.solvers.outlook import longest, outlooks
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
@@ -21,7 +22,6 @@ _HOPE = np.sqrt(2 / np.pi)
 """E[|Z|] of a standard normal Z: a trial hopes for as much luck as there may well be."""
 _MOST_RANKS_TO_TRY = 32
 """Among more ranks, the unluckiest of all makes a trial's step long: none is worth it."""
-_MIXTURE_PASSES = 4
 _NOT_WORTH_IT = "no change is worth it"
 
 
@@ -60,7 +60,7 @@ class ValueOfChange:
             return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
         periods, state = note_onsets(state, curves.periods)
         is_seen = not _unseen(curves, current).any()
-        curves = _drawn_to_equality(problem, curves.with_periods(periods))
+        curves = drawn_to_equality(problem, curves.with_periods(periods))
         seconds = curves.seconds(current.samples)
         slowest = int(np.argmax(seconds))
         lasting = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
@@ -100,17 +100,11 @@ def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str
     slower = _precaution(problem.current, curves)
     kind = "a precaution" if np.any(slower) else "a move"
     yield kind, equal_finish(problem, curves.shifted(slower))
-    if _is_nearly_even(problem) and np.ptp(problem.current.samples) > problem.bounds.multiple_of:
+    if nearly_even(problem).any() and np.ptp(problem.current.samples) > problem.bounds.multiple_of:
         yield "equal shares", problem.apportion(np.ones(problem.current.size))
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)
-
-
-def _is_nearly_even(problem: Problem) -> bool:
-    """Whether shares differ by no more than those of equal ranks may."""
-    mean = problem.global_batch_size / problem.current.size
-    return bool(np.max(np.abs(problem.current.samples / mean - 1)) <= PRIORS.unequal_sd)
 
 
 def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
@@ -132,49 +126,3 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     together = -np.log(np.sum(rates * np.exp(-slower), axis=1, keepdims=True))
     promised = longest(together - slower, sd, chance, further)
     return np.asarray(slower[np.argmin(promised)])
-
-
-def _drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCurves:
-    """The curves, shrunk to those of equal ranks: means drawn together, variances smaller.
-
-    While the plan is nearly even, each rank with as many samples as all others either takes as
-    long as they do, up to what is not known of it, or is off by more: a mixture, whose weight and
-    width are learnt from all ranks (expectation maximisation). Names are those of docs/adaptive.md:
-    `kappa` scales what is not known, `omega` is the deviation of ranks that are not equal.
-    """
-    size, samples = problem.current.size, problem.current.samples
-    if not _is_nearly_even(problem):
-        return curves
-    even = np.full(size, problem.global_batch_size / size)
-    off = np.log(curves.seconds(even))
-    # Ranks are equal in what they compute.
-    off = (off - np.median(off)) / curves.computing
-    variance = (curves.deviations(even) / curves.computing) ** 2
-    here = np.minimum(variance, (curves.deviations(samples) / curves.computing) ** 2)
-    equal, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
-    rounds = PRIORS.noise_rounds + float(np.sum(curves.rounds - PRIORS.noise_rounds))
-    kappa, equal_part = 1.0, (equal + 0.5 * size) / (equal + size)
-    omega2 = max(least, float(np.mean(off**2)))
-    for _ in range(_MIXTURE_PASSES):
-        if_equal, if_not = kappa * variance, omega2 + kappa * variance
-        # Noise whose variance is learnt has the tails of Student's distribution.
-        tails = 0.5 * (curves.rounds + 1) * np.log1p(off**2 / if_equal / curves.rounds)
-        odds = np.exp(np.clip(tails - 0.5 * off**2 / if_not, -300, 300))
-        odds *= np.sqrt(if_equal / if_not)
-        unequal = 1 - equal_part / (equal_part + (1 - equal_part) * odds)
-        equal_part = (equal + 0.5 + float(np.sum(1 - unequal))) / (equal + 1.0 + size)
-        shown = float(np.sum((1 - unequal) * off**2 / variance))
-        kappa = (rounds + shown) / (rounds + float(np.sum(1 - unequal)))
-        squares = float(np.sum(unequal * np.maximum(off**2 - if_equal, 0.0)))
-        omega2 = max(least, squares / max(float(np.sum(unequal)), 1e-9))
-    # The mixture's mean and variance, in parts of what was seen and of its variance.
-    kept = omega2 / (omega2 + kappa * variance)
-    left = unequal * kept * (1 + (1 - unequal) * kept * off**2 / (kappa * variance))
-    # What is chance is known as far as the noise is.
-    surely = 1 - PRIORS.noise_rounds / curves.rounds
-    # What is not known of other batch sizes is not moved by it.
-    shift = (unequal * kept - 1) * off * here / variance
-    removed = np.maximum(1 - left, 0.0) * surely * here
-    return curves.shifted(
-        shift * curves.computing, float(np.sqrt(kappa)), removed * curves.computing**2
-    )

@@ -18,6 +18,7 @@ from benchmarks.gpu_curves import (
 )
 from hvd_dbs.balancing import Bounds, Controller, Measurement, strategies
 from hvd_dbs.balancing.plan import FIRST_ROUND_STEPS
+from hvd_dbs.balancing.time_models.curve_prior import CurvePrior
 from tests.unit.balancing.rounds import controller_of, fold, trained
 
 
@@ -195,6 +196,19 @@ def test_a_jump_of_the_curve_says_nothing_of_batch_sizes_far_away():
     there, far = (float(curves.seconds(np.array([b]))[0]) for b in (24.0, 96.0))
     assert there == pytest.approx(1.5 * 0.028, rel=0.05)
     assert far == pytest.approx(0.1, rel=0.05)
+
+
+def test_points_that_are_hardly_known_leave_the_fixed_part_as_well_known_as_before():
+    """The process knows that neighbours are alike, but not that one of them was measured once."""
+    first, roughness, jumps = np.array([[64.0, 0.0]]), np.array([0.0009]), np.zeros((1, 2))
+    none, two = np.full((1, 2), np.nan), np.array([[16.0, 17.0]])
+    covariance = np.diag([0.1**2, 0.003**2])[np.newaxis]
+    _, before = CurvePrior(
+        first, roughness, jumps, none, np.zeros((1, 2)), np.zeros((1, 2, 2))
+    ).elasticity(np.array([17.0]))
+    mean = np.log(two / 64)
+    _, after = CurvePrior(first, roughness, jumps, two, mean, covariance).elasticity(two[:, 1])
+    assert 0 < after <= before
 
 
 def test_a_light_rank_that_was_slow_is_not_taken_to_do_any_number_of_samples():

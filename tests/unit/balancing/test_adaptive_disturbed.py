@@ -123,6 +123,15 @@ def test_equal_ranks_with_a_plan_of_other_shares_get_equal_ones():
     assert set(controller.plan.batch_sizes) == {32}
 
 
+def test_equal_ranks_beside_a_slow_one_have_nearly_equal_shares():
+    """Noise of 15 % says nothing else of each of them."""
+    controller, rng = controller_of(256), np.random.default_rng(8)
+    trained(controller, np.array([4.0] + [1.0] * 255), 40, rng, noise=0.15)
+    slow, *equal = controller.plan.batch_sizes
+    assert slow < 16
+    assert np.ptp(equal) <= 2
+
+
 @pytest.mark.parametrize("num_rounds", [20, 60])
 def test_equal_ranks_with_a_plan_that_is_off_by_a_sample_get_equal_shares(num_rounds):
     """What is not known of each rank does not make up for it: none is expected to be the latest."""
