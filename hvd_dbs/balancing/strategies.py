@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from types import MappingProxyType
 
 from hvd_dbs.balancing.solvers.dead_band import DeadBand
@@ -72,10 +73,10 @@ class Strategy:
                 f"every={self.every!r} does not fit strategy {self.name!r}: a strategy that "
                 f"measures needs a cadence, one that does not has none."
             )
-        whole = isinstance(self.every, int) and not isinstance(self.every, bool)
-        if not (
-            self.every in (None, "epoch", "automatic") or (whole and int(self.every or 0) >= 1)
-        ):
+        if isinstance(self.every, Integral) and not isinstance(self.every, bool):
+            object.__setattr__(self, "every", int(self.every))  # Also where NumPy has computed it.
+        is_number = type(self.every) is int and self.every >= 1
+        if self.every not in (None, "epoch", "automatic") and not is_number:
             raise ValueError(
                 f'every={self.every!r} must be "epoch", a number of steps from 1 on, "automatic", '
                 f"or None for the strategy's own."
@@ -126,9 +127,13 @@ def static(ratios: Sequence[float]) -> Strategy:
     Raises:
         ValueError: If a ratio is not a positive number.
     """
-    if not ratios or not all(0 < ratio < float("inf") for ratio in ratios):
-        raise ValueError(f"ratios={tuple(ratios)} must be positive numbers, one per rank.")
-    return Strategy("static", ratios=tuple(float(ratio) for ratio in ratios))
+    try:
+        numbers = tuple(float(ratio) for ratio in ratios)
+    except (TypeError, ValueError):
+        numbers = ()
+    if not numbers or not all(0 < number < float("inf") for number in numbers):
+        raise ValueError(f"ratios={ratios!r} must be positive numbers, one per rank.")
+    return Strategy("static", ratios=numbers)
 
 
 def dbs() -> Strategy:

@@ -79,11 +79,13 @@ class MpiCollective(ThreadedCollective):
 
     def _allgather(self, row: NDArray[Any]) -> NDArray[Any]:
         sent, rows = np.array(row), np.empty((self.size, *row.shape), row.dtype)
+        self._require_mpi()
         self._wait(self._communicator.Iallgather(sent, rows))
         return rows
 
     def _broadcast(self, row: NDArray[Any]) -> NDArray[Any]:
         buffer = np.array(row)
+        self._require_mpi()
         self._wait(self._communicator.Ibcast(buffer, root=0))
         return buffer
 
@@ -99,6 +101,10 @@ class MpiCollective(ThreadedCollective):
             raise
 
     def _has_arrived(self, request: Any) -> bool:
+        self._require_mpi()
+        return bool(request.Test())
+
+    def _require_mpi(self) -> None:
         from horovod.common.exceptions import HorovodInternalError
         from mpi4py import MPI
 
@@ -107,4 +113,3 @@ class MpiCollective(ThreadedCollective):
             raise HorovodInternalError(
                 "MPI has ended while ranks exchanged their timings: another rank has failed."
             )
-        return bool(request.Test())

@@ -215,8 +215,8 @@ def whole_number(name: str, value: Any) -> int:
     return whole
 
 
-def require_seed(value: Any) -> None:
-    """Checks `shuffle_seed`.
+def whole_seed(value: Any) -> int:
+    """`shuffle_seed` as Python's int, also where NumPy has drawn it.
 
     Raises:
         TypeError: If it is no whole number.
@@ -227,7 +227,7 @@ def require_seed(value: Any) -> None:
             f"whole number. Give inputs and labels as one source: "
             f"balancer.dataset((images, labels), shuffle_seed=7)."
         )
-    whole_number("shuffle_seed", value)
+    return whole_number("shuffle_seed", value)
 
 
 def _in_full(bound: object) -> object:

@@ -15,7 +15,7 @@ from hvd_dbs.data.fingerprint import Fingerprint
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import make_dataset
 from hvd_dbs.data.request import DatasetRequest
-from hvd_dbs.job.arguments import require_seed
+from hvd_dbs.job.arguments import whole_seed
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.resumption import Resumption
 from hvd_dbs.watchdog.activity import is_evaluating
@@ -57,7 +57,7 @@ class Datasets:
         bounds = self._controller.bounds
         with agreement.raising_together(self._collective):  # Any error: nobody waits for this rank.
             if shuffle_seed is not None:
-                require_seed(shuffle_seed)
+                shuffle_seed = whole_seed(shuffle_seed)
             request = DatasetRequest.of(
                 source,
                 self._controller.global_batch_size,
@@ -123,5 +123,5 @@ class Datasets:
             _LOGGER.warning(
                 "model.evaluate reads each rank's part of a data set of balancer.dataset, so its "
                 "results differ between ranks. Make the data set with training=False, and give "
-                "evaluate callbacks=[hvd.callbacks.MetricAverageCallback()]."
+                "evaluate callbacks=[hvd.callbacks.MetricAverageCallback(balancer=balancer)]."
             )

@@ -16,6 +16,8 @@ from hvd_dbs.job.loop import TrainingLoop
 class Epoch:
     """One epoch: iterating over it, once, gives this rank's batch of each step.
 
+    It ends after the steps of the epoch, also where the data go on.
+
     Attributes:
         number: Its number, from 0 on.
     """
@@ -26,7 +28,13 @@ class Epoch:
         self._steps_begun = 0
 
     def __iter__(self) -> Iterator[Any]:
-        for step, batch in enumerate(self._dataset, start=1):
+        if self._steps_begun:
+            raise RuntimeError(
+                f"Epoch {self.number} is read a second time; its samples are used once. Iterate "
+                f"over balancer.epochs(dataset, num_epochs), which gives each epoch."
+            )
+        steps = range(1, self._loop.position.num_steps_in_epoch + 1)
+        for step, batch in zip(steps, self._dataset, strict=False):
             self._steps_begun = step
             yield batch
             self._loop.end_steps(step)

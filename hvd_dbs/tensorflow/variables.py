@@ -55,8 +55,9 @@ def broadcast_variables(
         None; in a graph of TensorFlow 1 the operation to run.
 
     Raises:
-        ValueError: On all ranks, if they differ in number, shapes or types of the variables, or in
-            the root rank. In a `tf.function` it is a `tf.errors.InvalidArgumentError`.
+        ValueError: If there are none, as in a model that is not built yet, or `root_rank` is no
+            rank; on all ranks, if they differ in number, shapes or types of the variables, or in
+            the root rank, which in a `tf.function` is a `tf.errors.InvalidArgumentError`.
     """
     given = list(variables)
     plain = [tensorflow_variable(variable) for variable in given]
@@ -65,6 +66,15 @@ def broadcast_variables(
     checked = _require_alike(
         [_described(one, getattr(one, "path", one.name)) for one in given], root_rank, process_set
     )
+    if not given:
+        raise ValueError(
+            "broadcast_variables was given no variables, so ranks would train different models. "
+            "Build the model first: call it on a batch, or begin it with keras.Input."
+        )
+    if not 0 <= root_rank < hvd.size():
+        raise ValueError(
+            f"root_rank={root_rank} is no rank of this job. Give one from 0 to {hvd.size() - 1}."
+        )
 
     def broadcast_all() -> None:
         previous: list[tf.Operation] = []

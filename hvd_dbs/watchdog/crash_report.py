@@ -27,6 +27,13 @@ _OTHERS_SECONDS = 2.0
 these have yet to report why they end."""
 
 
+_BEFORE_A_REASON = ("in user code:", "Exception encountered when calling")
+_KIND = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): ")
+_PLACE = re.compile(
+    r"^(?:\{\{function_node .*?\}\} )?(?:Error in user-defined function .*? iterator: \S+: )?"
+)
+
+
 class Notice(Protocol):
     """What the first rank that fails lets the others know."""
 
@@ -53,13 +60,20 @@ def is_lost_peer(error: BaseException) -> bool:
 
 def last_line(error: BaseException) -> str:
     """An error's text, without the graph's traceback before it."""
-    return _after_graph(error).partition(". ")[0][:200]
+    return _reason(error).partition(". ")[0][:200]
 
 
-def _after_graph(error: BaseException) -> str:
-    """What of TensorFlow's error is not about its graph: the user's own one in a data pipeline."""
-    lines = [line for line in str(error).splitlines() if line and not line.startswith("\t")]
-    return lines[-1] if lines else type(error).__name__
+def _reason(error: BaseException) -> str:
+    """An error's text in a line, without the traces that TensorFlow and Keras put around it."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if not line.startswith("\t")]
+    own = [line for line in lines if line and not line.startswith(_BEFORE_A_REASON)]
+    raised = [line for line in own if _KIND.match(line)]
+    if raised:  # The last line of a trace, of what a function of the user's has raised.
+        return _KIND.sub("", raised[-1], count=1)
+    if not own:
+        return type(error).__name__
+    return _PLACE.sub("", own[-1 if isinstance(error, tf.errors.OpError) else 0])
 
 
 def name_failures(notice: Notice | None = None) -> None:
@@ -136,9 +150,8 @@ class _CrashReport:
                 last_line(error),
             )
             return
-        is_of_graph = isinstance(error, tf.errors.OpError)
-        text = _after_graph(error) if is_of_graph else str(error).partition("\n")[0]
-        text = f"{name} has failed: {kind.__name__}: {self.explain(error) or text[:500]}"
+        text = self.explain(error) or _reason(error)[:500]
+        text = f"{name} has failed: {kind.__name__}: {text}"
         notify_others(text)
         self._before(kind, error, trace)
         _LOGGER.critical("%s", text)

@@ -121,3 +121,11 @@ def check_ranks_with_other_variables_are_one_error_on_all_ranks():
             broadcast()
         with pytest.raises(tf.errors.InvalidArgumentError, match=text):
             tf.function(broadcast, autograph=False)()
+
+
+def check_nothing_to_broadcast_and_no_such_rank_are_errors():
+    net = keras.Sequential([keras.layers.Dense(2)])  # Its input is not known yet.
+    with pytest.raises(ValueError, match="Build the model first"):
+        hvd_tensorflow.broadcast_variables(net.variables, root_rank=0)
+    with pytest.raises(ValueError, match="Give one from 0 to 1"):
+        hvd_tensorflow.broadcast_variables([tf.Variable(1.0)], root_rank=2)

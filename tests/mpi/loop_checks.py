@@ -82,6 +82,19 @@ def check_all_ranks_train_the_same_epochs_or_get_the_same_error():
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 
 
+def check_an_endless_stream_ends_with_its_steps():
+    x, y = images(2 * B)
+    balancer = hvd.Balancer(B, "even")
+    endless = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
+    dataset = balancer.dataset(hvd.data.Stream(endless, steps_per_epoch=3))
+    steps = {}
+    for epoch in balancer.epochs(dataset, 2):
+        steps[epoch.number] = sum(1 for _ in epoch)
+        with pytest.raises(RuntimeError, match="read a second time"):
+            next(iter(epoch))
+    assert steps == {0: 3, 1: 3}
+
+
 def check_a_loop_left_by_break_or_an_exception_goes_on_where_it_was():
     arrays, net = images(70), model()
     balancer = hvd.Balancer(B, scripted(some_plans(B)), every=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 import warnings
 from itertools import chain
 
@@ -279,6 +278,15 @@ def check_a_damaged_training_state_is_an_error_on_all_ranks():
     assert state.read_text() == good
     net, balancer = train(epochs=2)
     np.testing.assert_array_equal(flat(net), flat(trained))
-    meet()
+
+
+def check_a_folder_that_cannot_be_is_an_error_on_all_ranks():
+    folder = new_folder() / "file"
     if hvd.rank() == 0:
-        shutil.rmtree(folder)
+        folder.write_text("")
+    balancer, net = hvd.Balancer(B, "even"), model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(48), shuffle_seed=np.int64(SEED))
+    saving = hvd.callbacks.TrainingStateCallback(folder, balancer)
+    with pytest.raises(ValueError, match=r"cannot be saved in .*file: .*Give"):
+        fit(net, balancer, dataset, 1, callbacks=[saving])

@@ -103,6 +103,8 @@ class TestPrometheus:
             Prometheus()
         with pytest.raises(ValueError, match="port=70000 is no port"):
             Prometheus(port=70_000)
+        with pytest.raises(ValueError, match="port='9464' is no port"):
+            Prometheus(port="9464")
 
 
 class TestTensorBoard:

@@ -184,6 +184,9 @@ def test_what_cannot_be_indexed_says_what_to_do(tmp_path, native_mode):
     ]:
         with pytest.raises(ValueError, match=text):
             TFRecords(tmp_path / name, **options).num_samples  # noqa: B018
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match=r"has folders alone.*such as '.*folder/\*\.tfrecord'"):
+        TFRecords(tmp_path / "folder").num_samples  # noqa: B018
     with pytest.raises(ValueError, match="Mount or copy"):
         TFRecords("gs://bucket/data-*").num_samples  # noqa: B018
     with pytest.raises(ValueError, match="given more than once"):

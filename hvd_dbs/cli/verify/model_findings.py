@@ -85,6 +85,9 @@ def can_compare(comparison: Comparison) -> Finding:
     """Whether training moves weights much farther than rounding does."""
     moved = _whole([one.moved for one in comparison.weights], comparison)
     rounding = _whole([one.rounding for one in comparison.weights], comparison)
+    if not np.isfinite(moved):
+        text = "weights can be compared: training makes them NaN or infinite; look for such samples"
+        return Finding(False, f"{text}, or give a smaller learning rate")
     if not moved > 0:
         text = "weights can be compared: training does not move them; give more --steps"
         return Finding(False, text)

@@ -221,7 +221,10 @@ def _expand(patterns: Sequence[str]) -> list[Path]:
                 f"TFRecord files that this host has."
             )
     if not paths:
-        raise ValueError(f"no file among {list(patterns)}. Give paths of TFRecord files.")
+        raise ValueError(
+            f"{list(patterns)} has folders alone, no files. Give their files by a pattern, such as "
+            f"{str(Path(patterns[0]) / '*.tfrecord')!r}."
+        )
     twice = sorted({str(path) for path in paths if paths.count(path) > 1})
     if twice:
         raise ValueError(

@@ -65,8 +65,8 @@ class Prometheus(Observer):
                 "Prometheus was given neither a port nor a file. Give port=9464, or "
                 "file='/var/lib/node_exporter/hvd_dbs.prom'."
             )
-        if port is not None and not 0 <= port < 2**16:
-            raise ValueError(f"port={port} is no port. Give a number from 0 to 65535.")
+        if port is not None and not (isinstance(port, int) and 0 <= port < 2**16):
+            raise ValueError(f"port={port!r} is no port. Give a whole number from 0 to 65535.")
         self._wanted_port, self._address = port, address
         self._file = None if file is None else Path(file).absolute()
         self._server: _Server | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from numbers import Real
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -72,10 +73,12 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         self, balancer: Balancer, warn_seconds: float = 20.0, abort_seconds: float | None = None
     ) -> None:
         super().__init__()
-        if not warn_seconds > 0 or (abort_seconds is not None and abort_seconds < warn_seconds):
+        last = warn_seconds if abort_seconds is None else abort_seconds
+        are_numbers = all(isinstance(one, Real) for one in (warn_seconds, last))
+        if not are_numbers or not 0 < warn_seconds <= last:
             raise ValueError(
-                f"warn_seconds={warn_seconds}, abort_seconds={abort_seconds}: expected a positive "
-                f"number of seconds, and to abort not before the warning."
+                f"warn_seconds={warn_seconds!r}, abort_seconds={abort_seconds!r}: expected "
+                f"positive numbers of seconds, and to abort not before the warning."
             )
         self._balancer = require_balancer(balancer, "ProgressWatchdogCallback")
         self._warn_seconds = warn_seconds

@@ -58,8 +58,9 @@ class TrainingStateCallback(keras.callbacks.Callback):
 
     Raises:
         TypeError: If `balancer` is not a Balancer.
-        ValueError: If `every` is neither; on all ranks when training begins, if what was saved is
-            damaged, or is that of another version, strategy, data set or model.
+        ValueError: If `every` is neither; on all ranks when training begins, if the folder cannot
+            be made, or what was saved is damaged, or is that of another version, strategy, data
+            set or model.
     """
 
     def __init__(
@@ -87,6 +88,9 @@ class TrainingStateCallback(keras.callbacks.Callback):
         agreement.require_equal(
             collective, {"every": repr(self._every), "restore": repr(self._restore)}
         )
+        with agreement.raising_together(collective, ValueError):
+            if collective.rank == 0:
+                self._make_folder()
         if not self._restore:
             return
         build_for_fit(self.model)
@@ -102,6 +106,15 @@ class TrainingStateCallback(keras.callbacks.Callback):
             self._load(state["balancer"])
             broadcast_variables(self._variables(), root_rank=0)
             split_random_seeds(self.model)
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"The training state cannot be saved in {self._folder}: {error}. Give "
+                f"TrainingStateCallback a folder that rank 0 can make and write to."
+            ) from error
 
     def _load(self, state: dict[str, Any]) -> None:
         """Takes up the balancer's state, or says on all ranks which file does not fit."""

@@ -139,10 +139,19 @@ class TestStrategies:
         with pytest.raises(ValueError, match="3 ratios"):
             Controller(strategy, 64, Bounds.of(4), 4)
 
-    @pytest.mark.parametrize("ratios", [[], [1, 0], [1, float("inf")], [1, float("nan")]])
+    @pytest.mark.parametrize(
+        "ratios", [[], [1, 0], [1, float("inf")], [1, float("nan")], 2, [2, "a"], np.zeros(2)]
+    )
     def test_static_wants_positive_ratios(self, ratios):
         with pytest.raises(ValueError, match="positive"):
             strategies.static(ratios)
+
+    def test_numbers_may_be_of_numpy(self):
+        assert strategies.static(np.array([2.0, 1.0])) == strategies.static([2, 1])
+        assert strategies.resolve("dbs", np.int64(5)) == strategies.resolve("dbs", 5)
+        assert "5" in str(strategies.resolve("dbs", np.int64(5)).identity)
+        with pytest.raises(ValueError, match="a number of steps from 1 on"):
+            strategies.resolve("dbs", np.int64(0))
 
     def test_unknown_names_list_the_known_ones(self):
         with pytest.raises(ValueError, match=r"adaptive, cannikin, dbs, even.*static"):

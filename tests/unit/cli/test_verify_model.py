@@ -122,6 +122,7 @@ def test_half_precision_allows_more_of_a_metric():
     ("change", "text"),
     [
         ({"moved": 0.0}, "training does not move them"),
+        ({"moved": float("nan")}, "makes them NaN or infinite"),
         ({"rounding": 0.01}, "one process itself learns something else"),
         ({"rounding": float("nan")}, "one process itself learns something else"),
     ],
