@@ -168,7 +168,10 @@ class Posterior:
         sd[:, ranks] *= of_points
         computing[ranks] = of_points[last[ranks], np.arange(ranks.size)]
         at_last = last, np.arange(len(noise))
-        elastic = np.clip(elasticity, LEAST_ELASTICITY, 1.0) * computing
+        possible = np.clip(elasticity, LEAST_ELASTICITY, 1.0)
+        # Points that say what cannot be are not of one curve.
+        elasticity_sd = np.hypot(elasticity_sd, elasticity - possible)
+        elastic = possible * computing
         return PosteriorCurves(
             points,
             times,

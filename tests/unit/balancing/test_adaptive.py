@@ -198,6 +198,14 @@ def test_a_jump_of_the_curve_says_nothing_of_batch_sizes_far_away():
     assert far == pytest.approx(0.1, rel=0.05)
 
 
+def test_fewer_samples_that_take_longer_leave_open_what_many_take():
+    """Once such a rank, one of 1,024, was given twelve times its samples."""
+    model = strategies.adaptive().model
+    state = fold(model, [(33, 0.031)] * 3 + [(20, 0.040)] * 3 + [(9, 0.065)] * 3, num_steps=[5.0])
+    deviation = model.curves(model.record(state)).deviations(np.array([396.0]))[0]
+    assert deviation > 1
+
+
 def test_points_that_are_hardly_known_leave_the_fixed_part_as_well_known_as_before():
     """The process knows that neighbours are alike, but not that one of them was measured once."""
     first, roughness, jumps = np.array([[64.0, 0.0]]), np.array([0.0009]), np.zeros((1, 2))
