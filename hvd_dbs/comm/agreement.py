@@ -109,7 +109,9 @@ def require_equal(collective: Collective, arguments: dict[str, str]) -> None:
         for rank, row in enumerate(rows):
             ranks_by_value.setdefault(row[name], []).append(rank)
         if len(ranks_by_value) > 1:
-            given = "; ".join(f"{value} on {name_ranks(r)}" for value, r in ranks_by_value.items())
+            given = "; ".join(
+                f"{value or 'none'} on {name_ranks(r)}" for value, r in ranks_by_value.items()
+            )
             lines.append(f"{name} differs between ranks: {given}.")
     if lines:
         raise ValueError("\n".join([*lines, "Give every rank the same arguments."]))

@@ -46,6 +46,8 @@ class DatasetRequest:
             TypeError: If one is of the wrong type.
             ValueError: If one is impossible, or two do not go together.
         """
+        if not isinstance(training, bool):
+            raise TypeError(f"training={training!r} must be True, or False for an evaluation.")
         source = as_source(given, global_batch_size)
         require_usable(source, shuffle_seed, training)
         if layout not in LAYOUTS:

@@ -237,7 +237,7 @@ def check_callbacks_that_steer_act_on_averages_and_are_everywhere():
                 net.fit(dataset, callbacks=given, verbose=0)
     wrong = on_last_rank([average], [average, stop])
     if hvd.size() > 1:
-        with pytest.raises(ValueError, match="that steer"):
+        with pytest.raises(ValueError, match=r"that steer.*EarlyStopping on .*; none on"):
             fit(net, balancer, dataset, callbacks=wrong)
     right = [average, stop, keras.callbacks.ReduceLROnPlateau("loss")]
     fit(net, balancer, dataset, epochs=1, callbacks=right)
@@ -294,3 +294,20 @@ def check_what_is_no_balancer_is_refused_where_it_is_given():
         hvd_tensorflow.DistributedGradientTape(tf.GradientTape(), balancer=balancer)
     with pytest.raises(TypeError, match=r"Give inputs and labels as one source"):
         balancer.dataset(*images(40))
+
+
+def check_impossible_arguments_name_what_is_expected():
+    balancer = hvd.Balancer(B)
+    watchdog, rate = (
+        hvd.callbacks.ProgressWatchdogCallback,
+        hvd.callbacks.DynamicLearningRateCallback,
+    )
+    for make, error, match in (
+        (lambda: watchdog(balancer, abort_seconds="20"), ValueError, "abort_seconds='20'"),
+        (lambda: watchdog(balancer, 30.0, 20.0), ValueError, "not before the warning"),
+        (lambda: rate(balancer, ramp_iterations=-1), ValueError, "-1 must be a whole number"),
+        (lambda: rate(balancer, ramp_iterations=2.5), ValueError, "2.5 must be a whole number"),
+        (lambda: balancer.dataset(images(8), training="no"), TypeError, "training='no' must be"),
+    ):
+        with pytest.raises(error, match=match):
+            make()

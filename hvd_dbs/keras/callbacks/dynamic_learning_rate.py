@@ -51,6 +51,10 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         super().__init__()
         if rule not in RULES:
             raise ValueError(f"rule={rule!r} is unknown. Known: {', '.join(sorted(RULES))}.")
+        if not isinstance(ramp_iterations, int) or ramp_iterations < 0:
+            raise ValueError(
+                f"ramp_iterations={ramp_iterations!r} must be a whole number of updates from 0 on."
+            )
         self._balancer = require_balancer(balancer, "DynamicLearningRateCallback")
         self._rule = rule
         self._ramp_iterations = ramp_iterations
