@@ -22,12 +22,17 @@ class Arrays(Source):
         arrays: All with the same first dimension, which counts the samples.
 
     Raises:
-        TypeError: If one is ragged or sparse, or holds Python objects other than text.
+        TypeError: If one is None, ragged or sparse, or holds Python objects other than text.
         ValueError: If there is no sample, or the first dimensions differ.
     """
 
     def __init__(self, arrays: Any) -> None:
         for leaf in tf.nest.flatten(arrays):
+            if leaf is None:
+                raise TypeError(
+                    "dataset source has None in the place of an array. Leave it out: (x, y) has no "
+                    "sample weights."
+                )
             if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
                 raise TypeError(
                     f"dataset source has a {type(leaf).__name__}; expected arrays whose samples "

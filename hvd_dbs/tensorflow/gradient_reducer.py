@@ -28,8 +28,8 @@ class GradientReducer:
         process_set: The ranks that take part; with a balancer all of them.
 
     Raises:
-        TypeError: If `balancer` is not a Balancer.
-        ValueError: If it is given with a process set other than that of all ranks.
+        TypeError: If `balancer` is not a Balancer, or `compression` is none of Horovod's.
+        ValueError: If a balancer is given with a process set other than that of all ranks.
     """
 
     def __init__(
@@ -49,6 +49,11 @@ class GradientReducer:
                     f"An optimizer was given {process_set} and a balancer, which weighs gradients "
                     f"by the samples of all ranks. Leave out process_set, or the balancer."
                 )
+        if not hasattr(compression, "decompress"):
+            raise TypeError(
+                f"compression={compression!r} is none of Horovod's. Give hvd.Compression.fp16, or "
+                f"leave it out."
+            )
         self._is_checked = False
         self._sparse_as_dense = sparse_as_dense
         self.process_set = process_set

@@ -308,6 +308,12 @@ def check_impossible_arguments_name_what_is_expected():
         (lambda: rate(balancer, ramp_iterations=-1), ValueError, "-1 must be a whole number"),
         (lambda: rate(balancer, ramp_iterations=2.5), ValueError, "2.5 must be a whole number"),
         (lambda: balancer.dataset(images(8), training="no"), TypeError, "training='no' must be"),
+        (lambda: balancer.dataset((*images(8), None)), TypeError, "None in the place of an array"),
+        (
+            lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), compression="fp16"),
+            TypeError,
+            "compression='fp16'",
+        ),
     ):
         with pytest.raises(error, match=match):
             make()
