@@ -296,7 +296,7 @@ def check_what_is_no_balancer_is_refused_where_it_is_given():
         balancer.dataset(*images(40))
 
 
-def check_impossible_arguments_name_what_is_expected():
+def check_values_of_a_wrong_kind_are_named_where_they_are_given():
     balancer = hvd.Balancer(B)
     watchdog, rate = (
         hvd.callbacks.ProgressWatchdogCallback,
