@@ -70,7 +70,7 @@ def _reason(error: BaseException) -> str:
     own = [line for line in lines if line and not line.startswith(_BEFORE_A_REASON)]
     raised = [line for line in own if _KIND.match(line)]
     if raised:  # The last line of a trace, of what a function of the user's has raised.
-        return _KIND.sub("", raised[-1], count=1)
+        return raised[-1].removeprefix(f"{type(error).__name__}: ")
     if not own:
         return type(error).__name__
     return _PLACE.sub("", own[-1 if isinstance(error, tf.errors.OpError) else 0])

@@ -142,3 +142,51 @@ def test_who_has_failed_ends_wherever_it_hangs(hangs, code):
     job = run_job(python("-c", FAILING, hangs), timeout=60)
     assert job.exit_code == code, job.output
     assert "rank 2 of 3 (host " in job.output
+
+
+IN_A_GRAPH = """Graph execution error:
+
+Detected at node PyFunc defined at (most recent call last):
+<stack traces unavailable>
+KeyError: 'label'
+Traceback (most recent call last):
+
+  File "train.py", line 7, in parse
+
+KeyError: 'label'
+with more on it
+\t [[{{node PyFunc}}]] [Op:IteratorGetNext] name: """
+
+IN_A_PIPELINE = (
+    "{{function_node __wrapped__IteratorGetNext_device_CPU:0}} Error in user-defined function "
+    "passed to MapDataset:24 transformation with iterator: Iterator::Root::Prefetch::Zip[2]::Map: "
+    "assertion failed: [The stream has 97 samples]\n\t [[{{node Assert}}]]"
+)
+
+OF_A_LAYER = (
+    "Exception encountered when calling Sequential.call().\n\n\x1b[1mInput 0 of layer 'dense' is "
+    "incompatible\x1b[0m\n\nArguments received by Sequential.call():\n  • training=None"
+)
+
+OF_USER_CODE = (
+    'in user code:\n\n    File "train.py", line 3, in f  *\n        return label\n\n'
+    "    NameError: name 'label' is not defined\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (tf.errors.UnknownError(None, None, IN_A_GRAPH), "KeyError: 'label'"),
+        (
+            tf.errors.InvalidArgumentError(None, None, IN_A_PIPELINE),
+            "assertion failed: [The stream has 97 samples]",
+        ),
+        (ValueError(OF_A_LAYER), "Input 0 of layer 'dense' is incompatible"),
+        (NameError(OF_USER_CODE), "name 'label' is not defined"),
+        (ValueError("first line\nsecond line"), "first line"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+)
+def test_the_reason_of_an_error_is_what_was_raised(error, reason):
+    assert crash_report.last_line(error) == reason
