@@ -141,7 +141,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "equal machines": (
         "Ranks are never taken to be equal.",
-        [(value_of_change, "drawn_to_equality", lambda problem, curves: curves)],
+        [(value_of_change, "drawn_to_equality", lambda curves, problem, near: curves)],
     ),
     "equal machines: surely": (
         "Ranks that are taken to be equal are as uncertain as others.",

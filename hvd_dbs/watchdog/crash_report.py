@@ -27,11 +27,14 @@ _OTHERS_SECONDS = 2.0
 these have yet to report why they end."""
 
 
-_BEFORE_A_REASON = ("in user code:", "Exception encountered when calling")
-_KIND = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): ")
+_WRAPPERS = ("in user code:", "Exception encountered when calling")
+"""How the texts begin that autograph and Keras put around an error."""
+_RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): ")
+"""How the last line of a trace begins."""
 _PLACE = re.compile(
     r"^(?:\{\{function_node .*?\}\} )?(?:Error in user-defined function .*? iterator: \S+: )?"
 )
+"""Where in a data pipeline an error was, before what it says."""
 
 
 class Notice(Protocol):
@@ -67,13 +70,14 @@ def _reason(error: BaseException) -> str:
     """An error's text in a line, without the traces that TensorFlow and Keras put around it."""
     text = re.sub(r"\x1b\[\d*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if not line.startswith("\t")]
-    own = [line for line in lines if line and not line.startswith(_BEFORE_A_REASON)]
-    raised = [line for line in own if _KIND.match(line)]
-    if raised:  # The last line of a trace, of what a function of the user's has raised.
-        return raised[-1].removeprefix(f"{type(error).__name__}: ")
+    own = [line for line in lines if line and not line.startswith(_WRAPPERS)]
     if not own:
         return type(error).__name__
-    return _PLACE.sub("", own[-1 if isinstance(error, tf.errors.OpError) else 0])
+    is_of_graph = isinstance(error, tf.errors.OpError)
+    raised = [line for line in own if _RAISED.match(line)]
+    if raised and (is_of_graph or text.startswith(_WRAPPERS)):
+        return raised[-1].removeprefix(f"{type(error).__name__}: ")
+    return _PLACE.sub("", own[-1 if is_of_graph else 0])
 
 
 def name_failures(notice: Notice | None = None) -> None:

@@ -176,6 +176,10 @@ def check_a_dynamic_learning_rate_needs_the_balancers_optimizer():
     balancer = hvd.Balancer(16, "even")
     with pytest.raises(ValueError, match="Known: linear, sqrt"):
         hvd.callbacks.DynamicLearningRateCallback(balancer, rule="cubic")
+    with pytest.raises(ValueError, match="ramp_iterations=-1 is negative"):
+        hvd.callbacks.DynamicLearningRateCallback(balancer, ramp_iterations=-1)
+    with pytest.raises(TypeError, match=r"ramp_iterations=2\.5 is a float"):
+        hvd.callbacks.DynamicLearningRateCallback(balancer, ramp_iterations=2.5)
     callback = hvd.callbacks.DynamicLearningRateCallback(balancer)
     callback.set_model(model())
     compile_model(callback.model, sgd(None))

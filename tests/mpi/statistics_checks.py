@@ -1,11 +1,9 @@
-"""Batch normalization and other statistics of batches on several ranks. Run on 2 and 3 ranks."""
+"""Batch normalization by the statistics of whole global batches. Run on 2 and 3 ranks."""
 
 from __future__ import annotations
 
-import logging
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from tests.mpi.problems import (
     some_plans,
     train_alone,
 )
+from tests.mpi.together import captured
 
 B = 16
 NUM_SAMPLES = 65  # One rank alone has a sample in the fifth step.
@@ -97,23 +96,6 @@ def all_weights(net: keras.Model) -> NDArray[np.float64]:
     return np.concatenate([w.numpy().astype(np.float64).ravel() for w in net.weights])
 
 
-@contextmanager
-def warnings() -> Iterator[list[str]]:
-    """What is logged on this rank."""
-    heard: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.getMessage())
-
-    logger, handler = logging.getLogger("hvd_dbs.keras"), Handler()
-    logger.addHandler(handler)
-    try:
-        yield heard
-    finally:
-        logger.removeHandler(handler)
-
-
 def distance_to_one_process(
     net: keras.Model, build: Callable[..., keras.Model], arrays: Any, epochs: int = 3
 ) -> float:
@@ -138,11 +120,13 @@ def check_synchronized_layers_equal_one_process():
         (keras.layers.BatchNormalization, {}, (0.1, 10)),  # There is something to be seen.
     ):
         net = convolutional(kind)
-        with warnings() as heard:
+        with captured("hvd_dbs.keras") as records:
             train(net, arrays, **options)
         assert allowed[0] <= distance_to_one_process(net, convolutional, arrays) <= allowed[1]
         is_plain = kind is keras.layers.BatchNormalization
-        assert any("own batch" in line for line in heard) == (is_plain and hvd.rank() == 0)
+        assert any("own batch" in one.getMessage() for one in records) == (
+            is_plain and hvd.rank() == 0
+        )
 
 
 def check_masked_positions_do_not_count():
@@ -240,136 +224,3 @@ def check_what_is_saved_is_plain_keras():
     with pytest.raises(ValueError, match="SyncBatchNormalization was given synchronized=False"):
         ours(synchronized=False)
     assert hvd_dbs.tensorflow.SyncBatchNormalization is ours
-
-
-class StatisticsOfRanks(keras.callbacks.Callback):
-    """Notes what ranks have at the end of their last step, in validation, and in `on_epoch_end`.
-
-    Args:
-        notes: Gets them.
-        balancer: Of the training.
-    """
-
-    def __init__(self, notes: list[tuple[str, NDArray[np.float64], int]]) -> None:
-        super().__init__()
-        self.notes = notes
-
-    def note(self, place: str) -> None:
-        values = [w.numpy().ravel() for w in self.model.non_trainable_weights]
-        samples = self.model.optimizer.balancer.loop.samples_in_epoch
-        self.notes.append((place, np.concatenate(values).astype(np.float64), samples))
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.note("step")
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        self.note("validation")
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.note("epoch")
-
-
-def check_statistics_of_own_batches_are_averaged_once_an_epoch():
-    before, after = [], []
-
-    class Stop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            self.model.stop_training = batch >= 2
-
-    for stop in ((), (Stop(),)):
-        before.clear()
-        after.clear()
-        net = convolutional(keras.layers.BatchNormalization)
-        balancer = hvd.Balancer(B, hvd.strategies.static([1, *[3] * (hvd.size() - 1)]))
-        compile_model(net, sgd(balancer))
-        net.fit(
-            balancer.dataset(images(4 * B), shuffle_seed=SEED),
-            epochs=2,
-            verbose=0,
-            shuffle=False,
-            validation_data=images(8),
-            callbacks=[
-                hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-                StatisticsOfRanks(before),
-                hvd.callbacks.DynamicBatchSizeCallback(balancer),
-                StatisticsOfRanks(after),
-                *stop,
-            ],
-        )
-        last = [i for i, note in enumerate(before) if note[0] == "step"][-1]
-        rows = hvd_collective().allgather(before[last][1])
-        weights = hvd_collective().allgather(np.array([before[last][2]]))[:, 0]
-        assert np.ptp(rows, axis=0).max() > 1e-3  # Each rank has its own at the end of its steps.
-        assert len(set(weights.tolist())) > 1
-        expected = np.average(rows, axis=0, weights=weights).astype(np.float32)
-        np.testing.assert_array_equal(after[-1][1], expected)
-        if not stop:
-            assert [note[0] for note in before[last:]] == ["step", "validation", "epoch"]
-            np.testing.assert_array_equal(before[last + 1][1], expected)
-        assert_equal_on_all_ranks(all_weights(net))
-
-
-class RunningMean(keras.Layer):
-    """Computes a state of each batch, as batch normalization does.
-
-    Args:
-        of_batches: Whether the state depends on the batches.
-    """
-
-    def __init__(self, of_batches: bool, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self.of_batches = of_batches
-
-    def build(self, input_shape: Any) -> None:
-        self.mean = self.add_weight(shape=(), initializer="ones", trainable=False)
-
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        if training:
-            self.mean.assign(keras.ops.mean(inputs) if self.of_batches else 2 * self.mean)
-        return inputs
-
-
-def check_states_of_other_layers_that_differ_are_warned_of():
-    keras.utils.set_random_seed(1)
-    # Named: ranks that have made other numbers of layers would count them otherwise.
-    layers = [RunningMean(False), RunningMean(True, name="running"), keras.layers.Dense(4)]
-    net = keras.Sequential([keras.layers.Flatten(), *layers])
-    with warnings() as heard:
-        train(net, images(2 * B))
-    of_state = [line for line in heard if "A layer computes a state" in line]
-    assert len(of_state) == int(hvd.rank() == 0), heard
-    assert all("/running/" in line and " is off" in line for line in of_state)
-    assert all("hvd.allreduce" in line for line in of_state)
-
-
-def check_frozen_layers_are_left_alone():
-    net = convolutional(keras.layers.BatchNormalization)
-    net.layers[1].trainable = False
-    frozen = [w.numpy() + hvd.rank() for w in net.layers[1].weights]
-
-    class Load(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            net.layers[1].set_weights(frozen)
-
-    train(net, images(NUM_SAMPLES), epochs=1, callbacks=[Load()])
-    for weight, value in zip(net.layers[1].weights[2:], frozen[2:], strict=True):
-        np.testing.assert_array_equal(weight.numpy(), value)
-    assert_equal_on_all_ranks(np.concatenate([w.numpy() for w in net.layers[-1].weights]))
-
-
-def check_small_local_batches_are_warned_of_once():
-    size = hvd.size()
-    with warnings() as heard:
-        for batch, ratios, is_warned in (
-            (8 * size, [1] * size, False),
-            (200, [1, *[5] * (size - 1)], True),
-        ):
-            heard.clear()
-            balancer = hvd.Balancer(batch, hvd.strategies.static(ratios))
-            net = convolutional(keras.layers.BatchNormalization)
-            compile_model(net, sgd(balancer))
-            dataset = balancer.dataset(images(2 * batch), shuffle_seed=SEED)
-            fit(net, balancer, dataset, epochs=2)
-            of_norm = [line for line in heard if "BatchNormalization" in line]
-            assert len(of_norm) == int(is_warned and hvd.rank() == 0), heard
-            assert all("hvd.layers.SyncBatchNormalization" in line for line in of_norm)

@@ -188,6 +188,8 @@ def check_options_that_cannot_be_honoured_name_the_way_out():
             hvd.DistributedOptimizer(**given)
     with pytest.raises(TypeError, match="balancer=balancer"):
         hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), balancer)
+    with pytest.raises(TypeError, match="compression='fp16' is none of Horovod's"):
+        hvd.DistributedOptimizer(keras.optimizers.SGD(RATE), compression="fp16")
     with pytest.raises(ValueError, match="Leave out balancer="):
         sgd(balancer).register_local_var(tf.Variable(1.0))
     scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(RATE))

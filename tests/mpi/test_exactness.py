@@ -16,10 +16,6 @@ _ON_THREE_RANKS = (
     "check_overflow_on_one_rank",
     "check_embeddings_adam",
 )
-_STATISTICS_ON_THREE_RANKS = (
-    "check_synchronized_layers_equal_one_process",
-    "check_statistics_of_own_batches_are_averaged_once_an_epoch",
-)
 _WITH_ADAPTIVE = (
     "check_masked_transformer_adam",
     "check_two_outputs_with_different_masks",
@@ -45,7 +41,8 @@ _MICRO_BATCHES = "micro_batch" if _HAS_TIME else some("micro_batch", _IN_MICRO_B
 test_two_ranks = as_tests("exactness", "loud", _MICRO_BATCHES, ranks=2)
 test_three_ranks = as_tests(
     "exactness" if _HAS_TIME else some("exactness", _ON_THREE_RANKS),
-    some("statistics", _STATISTICS_ON_THREE_RANKS),
+    some("statistics", ["check_synchronized_layers_equal_one_process"]),
+    some("averaged_statistics", ["check_statistics_of_own_batches_are_averaged_once_an_epoch"]),
     "micro_batch" if _HAS_TIME else some("micro_batch", ["check_in_parts_by_rank"]),
     some("random", ["check_seeds_are_split_once_however_often"]),
     *("job", "resume"),

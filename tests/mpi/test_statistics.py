@@ -19,6 +19,7 @@ _HAS_TIME = os.environ.get("HVD_DBS_ALL_CASES") == "1"
 
 test_two_ranks = as_tests(
     "statistics",
+    "averaged_statistics",
     "random",
     "verify_model" if _HAS_TIME else all_but("verify_model", _OF_A_KIND_THAT_ANOTHER_HAS),
     ranks=2,

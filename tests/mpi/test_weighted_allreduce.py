@@ -10,5 +10,7 @@ if native.loaded() is None:
 
 _SETTINGS = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
 
-test_one_rank = as_tests("weighted_allreduce", ranks=1, environment=_SETTINGS)
-test_three_ranks = as_tests("weighted_allreduce", ranks=3, environment=_SETTINGS)
+test_one_rank = as_tests("weighted_allreduce", "allreduce_weights", ranks=1, environment=_SETTINGS)
+test_three_ranks = as_tests(
+    "weighted_allreduce", "allreduce_weights", ranks=3, environment=_SETTINGS
+)

@@ -259,6 +259,9 @@ def check_a_fit_with_two_callbacks_of_a_kind_is_an_error():
 
 def check_an_elastic_job_aborts_before_gloo_does():
     balancer = hvd.Balancer(B)
+    for seconds in ("20", 10.0):
+        with pytest.raises(ValueError, match=f"abort_seconds={seconds!r}: .* not before the warn"):
+            hvd.callbacks.ProgressWatchdogCallback(balancer, abort_seconds=seconds)
     callback = hvd.callbacks.ProgressWatchdogCallback(balancer, abort_seconds=30)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOROVOD_ELASTIC", "1")
@@ -294,26 +297,7 @@ def check_what_is_no_balancer_is_refused_where_it_is_given():
         hvd_tensorflow.DistributedGradientTape(tf.GradientTape(), balancer=balancer)
     with pytest.raises(TypeError, match=r"Give inputs and labels as one source"):
         balancer.dataset(*images(40))
-
-
-def check_values_of_a_wrong_kind_are_named_where_they_are_given():
-    balancer = hvd.Balancer(B)
-    watchdog, rate = (
-        hvd.callbacks.ProgressWatchdogCallback,
-        hvd.callbacks.DynamicLearningRateCallback,
-    )
-    for make, error, match in (
-        (lambda: watchdog(balancer, abort_seconds="20"), ValueError, "abort_seconds='20'"),
-        (lambda: watchdog(balancer, 30.0, 20.0), ValueError, "not before the warning"),
-        (lambda: rate(balancer, ramp_iterations=-1), ValueError, "-1 must be a whole number"),
-        (lambda: rate(balancer, ramp_iterations=2.5), ValueError, "2.5 must be a whole number"),
-        (lambda: balancer.dataset(images(8), training="no"), TypeError, "training='no' must be"),
-        (lambda: balancer.dataset((*images(8), None)), TypeError, "None in the place of an array"),
-        (
-            lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), compression="fp16"),
-            TypeError,
-            "compression='fp16'",
-        ),
-    ):
-        with pytest.raises(error, match=match):
-            make()
+    with pytest.raises(TypeError, match="None in the place of an array"):
+        balancer.dataset((*images(40), None))
+    with pytest.raises(TypeError, match="training='no' must be"):
+        balancer.dataset(images(40), training="no")

@@ -184,7 +184,7 @@ OF_USER_CODE = (
         ),
         (ValueError(OF_A_LAYER), "Input 0 of layer 'dense' is incompatible"),
         (NameError(OF_USER_CODE), "name 'label' is not defined"),
-        (ValueError("first line\nsecond line"), "first line"),
+        (ValueError("first line\nValueError: second line"), "first line"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
     ],
 )

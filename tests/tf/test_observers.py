@@ -103,7 +103,7 @@ class TestPrometheus:
             Prometheus()
         with pytest.raises(ValueError, match="port=70000 is no port"):
             Prometheus(port=70_000)
-        with pytest.raises(ValueError, match="port='9464' is no port"):
+        with pytest.raises(TypeError, match="port='9464' is a str"):
             Prometheus(port="9464")
 
 

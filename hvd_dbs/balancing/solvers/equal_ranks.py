@@ -10,14 +10,18 @@ from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 
 _PASSES = 4
-"""Of expectation maximisation."""
+"""Of expectation maximisation: by then the chances have settled to a few per cent."""
 
 
 def nearly_even(problem: Problem) -> NDArray[np.bool_]:
     """Ranks whose shares differ from the even one by no more than those of equal ranks may.
 
+    Args:
+        problem: Has the plan in force.
+
     Returns:
-        Shape `[size]`. None are where the shares of the whole plan differ by more (deviation).
+        Which ranks, shape `[size]`: none where all shares together, in root mean square, differ
+        from it by more.
     """
     mean = problem.global_batch_size / problem.current.size
     off = problem.current.samples / mean - 1
@@ -25,13 +29,19 @@ def nearly_even(problem: Problem) -> NDArray[np.bool_]:
     return np.asarray(is_even & (np.abs(off) <= PRIORS.unequal_sd))
 
 
-def drawn_to_equality(problem: Problem, curves: PosteriorCurves) -> PosteriorCurves:
+def drawn_to_equality(
+    curves: PosteriorCurves, problem: Problem, near: NDArray[np.bool_]
+) -> PosteriorCurves:
     """The curves, those of equal ranks shrunk: means drawn together, variances smaller.
 
-    With the even share, each rank of a nearly even one takes as long as the others of these, up to
-    what is not known of it, or is off by more. Names are those of docs/adaptive.md.
+    With the even share, each of these ranks takes as long as the others, up to what is not known
+    of it, or is off by more. Names are those of docs/adaptive.md.
+
+    Args:
+        curves: Of all ranks.
+        problem: Has the plan in force.
+        near: The ranks that may be equal, see `nearly_even`; shape `[size]`.
     """
-    near = nearly_even(problem)
     if np.count_nonzero(near) < 2:
         return curves
     samples = problem.current.samples

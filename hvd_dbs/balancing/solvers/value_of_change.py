@@ -60,12 +60,13 @@ class ValueOfChange:
             return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
         periods, state = note_onsets(state, curves.periods)
         is_seen = not _unseen(curves, current).any()
-        curves = drawn_to_equality(problem, curves.with_periods(periods))
+        near = nearly_even(problem)
+        curves = drawn_to_equality(curves.with_periods(periods), problem, near)
         seconds = curves.seconds(current.samples)
         slowest = int(np.argmax(seconds))
         lasting = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
-        for kind, plan in _candidates(problem, curves):
+        for kind, plan in _candidates(problem, curves, bool(near.any())):
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
@@ -95,12 +96,14 @@ def _unseen(curves: PosteriorCurves, plan: Plan) -> NDArray[np.bool_]:
     return np.asarray(~np.any(curves.points == plan.samples, axis=0))
 
 
-def _candidates(problem: Problem, curves: PosteriorCurves) -> Iterator[tuple[str, Plan]]:
+def _candidates(
+    problem: Problem, curves: PosteriorCurves, is_nearly_even: bool
+) -> Iterator[tuple[str, Plan]]:
     """Plans to choose from."""
     slower = _precaution(problem.current, curves)
     kind = "a precaution" if np.any(slower) else "a move"
     yield kind, equal_finish(problem, curves.shifted(slower))
-    if nearly_even(problem).any() and np.ptp(problem.current.samples) > problem.bounds.multiple_of:
+    if is_nearly_even and np.ptp(problem.current.samples) > problem.bounds.multiple_of:
         yield "equal shares", problem.apportion(np.ones(problem.current.size))
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)

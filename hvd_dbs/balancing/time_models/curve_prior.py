@@ -67,7 +67,7 @@ class CurvePrior:
         left = variance - variance * np.sum(weight * phi, axis=1)
         among = self._covariance[:, :, : weight.shape[1]]
         left += np.einsum("rj,rjk,rk->r", weight, among, weight)
-        # Points that are known less well than this process has them say nothing, not less.
+        # The process takes points for well known. Where they are not, they still do no harm.
         left = np.minimum(left, variance)
         x = batch_sizes / self._first[:, 0]
         usual = 1 - _FIXED / _line(x, _FIXED)

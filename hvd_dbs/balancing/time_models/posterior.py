@@ -169,7 +169,7 @@ class Posterior:
         computing[ranks] = of_points[last[ranks], np.arange(ranks.size)]
         at_last = last, np.arange(len(noise))
         possible = np.clip(elasticity, LEAST_ELASTICITY, 1.0)
-        # Points that say what cannot be are not of one curve.
+        # Points that say what cannot be are not of one curve, and not to be trusted elsewhere.
         elasticity_sd = np.hypot(elasticity_sd, elasticity - possible)
         elastic = possible * computing
         return PosteriorCurves(

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from hvd_dbs.job.arguments import whole_number
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 from hvd_dbs.job.observers.figures import MEANINGS, job_figures, rank_figures
 from hvd_dbs.job.observers.observer import Observer
@@ -47,6 +48,7 @@ class Prometheus(Observer):
         port: The one that is open; None: none is.
 
     Raises:
+        TypeError: If the port is no whole number.
         ValueError: If neither a port nor a file is given, or the port is impossible.
 
     Example:
@@ -65,8 +67,8 @@ class Prometheus(Observer):
                 "Prometheus was given neither a port nor a file. Give port=9464, or "
                 "file='/var/lib/node_exporter/hvd_dbs.prom'."
             )
-        if port is not None and not (isinstance(port, int) and 0 <= port < 2**16):
-            raise ValueError(f"port={port!r} is no port. Give a whole number from 0 to 65535.")
+        if port is not None and not 0 <= (port := whole_number("port", port)) < 2**16:
+            raise ValueError(f"port={port} is no port. Give a number from 0 to 65535.")
         self._wanted_port, self._address = port, address
         self._file = None if file is None else Path(file).absolute()
         self._server: _Server | None = None

@@ -8,6 +8,7 @@ import keras
 
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.comm import agreement
+from hvd_dbs.job.arguments import whole_number
 from hvd_dbs.keras.model_optimizers import optimizers_of
 from hvd_dbs.learning_rate.ramp import RAMP_ITERATIONS, RULES
 
@@ -36,9 +37,10 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         ramps_down: Whether a rate that falls follows the ramp too, as published.
 
     Raises:
-        TypeError: If `balancer` is not a Balancer.
-        ValueError: If the rule is unknown; on all ranks when training begins, if ranks differ in
-            their arguments or the optimizer does not follow this balancer.
+        TypeError: If `balancer` is not a Balancer, or `ramp_iterations` no whole number.
+        ValueError: If the rule is unknown, or `ramp_iterations` negative; on all ranks when
+            training begins, if ranks differ in their arguments or the optimizer does not follow
+            this balancer.
     """
 
     def __init__(
@@ -51,9 +53,11 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
         super().__init__()
         if rule not in RULES:
             raise ValueError(f"rule={rule!r} is unknown. Known: {', '.join(sorted(RULES))}.")
-        if not isinstance(ramp_iterations, int) or ramp_iterations < 0:
+        ramp_iterations = whole_number("ramp_iterations", ramp_iterations)
+        if ramp_iterations < 0:
             raise ValueError(
-                f"ramp_iterations={ramp_iterations!r} must be a whole number of updates from 0 on."
+                f"ramp_iterations={ramp_iterations} is negative. Give a number of updates; 0 "
+                f"scales at once."
             )
         self._balancer = require_balancer(balancer, "DynamicLearningRateCallback")
         self._rule = rule

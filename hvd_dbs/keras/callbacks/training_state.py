@@ -174,7 +174,6 @@ class TrainingStateCallback(keras.callbacks.Callback):
             self._failed = True
 
     def _write(self, state: dict[str, Any]) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / STATE_NAME
         try:
             current = read_state(path).get("weights")
