@@ -159,8 +159,8 @@ class Bounds:
             )
         if total % self.multiple_of:
             raise ValueError(
-                f"global_batch_size={total} is not a multiple of multiple_of={self.multiple_of}: "
-                f"local batch sizes that are multiples of it cannot sum to it. "
+                f"global_batch_size={total} is not a multiple of {self.multiple_of}, as all local "
+                f"batch sizes are (multiple_of, micro_batch_size). "
                 f"Use global_batch_size={total - total % self.multiple_of} or "
                 f"{total + self.multiple_of - total % self.multiple_of}."
             )

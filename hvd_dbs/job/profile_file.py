@@ -47,6 +47,11 @@ def check_profile(path: Path) -> None:
     Raises:
         ValueError: If it cannot, or it holds something else.
     """
+    if path.is_dir():
+        raise ValueError(
+            f"profile={str(path)!r} is a folder. Give a file in a folder that exists on rank 0's "
+            f"host."
+        )
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise ValueError(
             f"profile={str(path)!r} cannot be written: {path.parent} is no folder that this "

@@ -46,12 +46,18 @@ def split_random_seeds(model: keras.Layer, root_rank: int = 0) -> None:
         root_rank: Whose seeds the streams are made of.
 
     Raises:
+        TypeError: If it is neither a model nor a layer.
         ValueError: On all ranks, if their models have different numbers of generators.
 
     Example:
         >>> hvd.broadcast_variables(model.variables, root_rank=0)  # doctest: +SKIP
         >>> hvd.split_random_seeds(model)  # doctest: +SKIP
     """
+    if not isinstance(model, keras.Layer):
+        raise TypeError(
+            f"split_random_seeds was given a {type(model).__name__}; expected a Keras model or "
+            f"layer. Give the one whose layers draw random numbers."
+        )
     generators = [*seed_generators(model), global_generator()]
     states = np.array([_whole_state(generator) for generator in generators], np.int64)
     (states,) = broadcast_arrays([states], root_rank)

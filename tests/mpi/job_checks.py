@@ -135,7 +135,7 @@ def check_impossible_arguments_name_what_is_expected():
         ({"global_batch_size": B, "max_batch_size": 0}, "below its min_batch_size"),
         ({"global_batch_size": B, "max_batch_size": [B] * (size + 1)}, f"for {size} ranks"),
         ({"global_batch_size": B, "max_batch_size": {"nobody": B}}, "no entry for host"),
-        ({"global_batch_size": B, "multiple_of": 5}, "not a multiple of multiple_of=5"),
+        ({"global_batch_size": B, "multiple_of": 5}, "not a multiple of 5"),
         ({"global_batch_size": size - 1}, "or start fewer ranks"),
         ({"global_batch_size": size, "min_batch_size": 2}, f"at least {2 * size} samples"),
     ]:

@@ -117,6 +117,8 @@ def check_seeds_are_split_once_however_often():
     assert len(np.unique(rows, axis=0)) == hvd.size()
     with pytest.raises(ValueError, match=r"Ranks have different variables to broadcast"):
         hvd.split_random_seeds(net if hvd.rank() == 0 else net.layers[-1])
+    with pytest.raises(TypeError, match=r"was given an? int; expected a Keras model or layer"):
+        hvd.split_random_seeds(3)
 
 
 def _compiled(net: keras.Model) -> keras.Model:

@@ -52,6 +52,30 @@ def test_records_come_as_they_were_written(tmp_path, native_mode):
         read_all(TFRecords(tmp_path / "one", lambda batch: {"first": batch[:1]}))
 
 
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (None, "returned None"),
+        (("record", None), "returned 'record'"),
+        ({}, "returned {}"),
+        ((np.arange(3), 7), "returned 7"),
+    ],
+)
+def test_samples_need_a_dimension(tmp_path, native_mode, returned, text):
+    source = TFRecords(write(tmp_path / "one", RECORDS), lambda batch: returned)
+    with pytest.raises(ValueError, match=f"{text}, which has no samples"):
+        read_all(source)
+
+
+def test_samples_of_any_kind_are_counted(tmp_path, native_mode):
+    path = write(tmp_path / "one", RECORDS)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many samples as it gets"):
+        read_all(TFRecords(path, lambda batch: np.arange(2)))
+    words = TFRecords(path, tf.strings.split)
+    stage = IndexStage(words.num_samples, None, 0, (3,))
+    assert next(iter(make_dataset(words, stage))).nrows() == 3
+
+
 def test_a_kept_index_is_used_as_long_as_it_fits(tmp_path, monkeypatch):
     file = write(tmp_path / "data", RECORDS)
     scans = []

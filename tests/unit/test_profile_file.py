@@ -97,5 +97,5 @@ def test_a_training_state_is_no_profile(tmp_path):
 def test_a_folder_that_is_missing_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"missing is no folder that this process may write to"):
         check_profile(tmp_path / "missing" / "cluster.json")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match=r"profile='.*' is a folder"):
         check_profile(tmp_path)

@@ -191,6 +191,14 @@ class _Table:
 
 def _parsed(parse: Parse, batch: tf.Tensor) -> Any:
     samples = parse(batch)
+    leaves = tf.nest.flatten(samples)
+    for leaf in leaves or [samples]:
+        # None and Python's numbers have no shape.
+        if tf.TensorShape(getattr(leaf, "shape", ())).rank == 0:
+            raise ValueError(
+                f"parse of hvd.data.TFRecords returned {leaf!r}, which has no samples. Return "
+                f"tensors whose first dimension is that of the records."
+            )
     checks = [
         tf.debugging.assert_equal(
             tf.shape(leaf, tf.int64)[0],
@@ -198,8 +206,7 @@ def _parsed(parse: Parse, batch: tf.Tensor) -> Any:
             message="parse of hvd.data.TFRecords must return as many samples as it gets records. "
             "Filter the records before they are written, or give samples a weight of 0.",
         )
-        for leaf in tf.nest.flatten(samples)
-        if isinstance(leaf, tf.Tensor)
+        for leaf in leaves
     ]
     with tf.control_dependencies(checks):
         return tf.nest.map_structure(tf.identity, samples)
