@@ -96,18 +96,20 @@ class Controller:
                 self._model_state = model.update(self._model_state, measurement)
                 return model.record(self._model_state)
         except Exception as error:  # Whatever a model meets, the plan is kept.
-            if not self._model_failed:
-                _LOGGER.warning("time model failed (%r); the plan is kept meanwhile", error)
-            self._model_failed = True
+            self._note_failure(error, "the plan is kept meanwhile")
             return np.full((num_rows, model.record_size), np.nan)
 
     def pool(self, records: NDArray[np.float64]) -> None:
         """What the records of all ranks, shape `[size, record_size]`, say of the ranks kept here.
 
-        For all ranks but rank 0, whose `decide` does it.
+        For all ranks but rank 0, whose `decide` does it. A model that fails learns nothing of them.
         """
-        if self._pooling_model is not None:
+        if self._pooling_model is None:
+            return
+        try:
             self._model_state = self._pooling_model.pool(self._model_state, records)
+        except Exception as error:
+            self._note_failure(error, "ranks learn nothing of each other")
 
     def note_step(self, seconds: float, batch_sizes: NDArray[np.float64]) -> None:
         """What a step of the round took as a whole. For rank 0, before `decide`.
@@ -274,6 +276,11 @@ class Controller:
         if self.strategy.every == "automatic":
             return FIRST_ROUND_STEPS if proposed is None else proposed
         return self.strategy.every if isinstance(self.strategy.every, int) else None
+
+    def _note_failure(self, error: Exception, consequence: str) -> None:
+        if not self._model_failed:
+            _LOGGER.warning("time model failed (%r); %s", error, consequence)
+        self._model_failed = True
 
     def _keep(self, reason: str, warning: bool = False) -> Decision:
         return Decision(self.plan, False, f"kept: {reason}", warning=warning)

@@ -187,7 +187,7 @@ class DecisionExchange:
         self._before = controller.plan
         self._decision: Decision | None = None
         self._received: Received | None = None
-        self._failure: RuntimeError | None = None
+        self._failure: Exception | None = None
         self._answer = collective.start(partial(self._exchange, report))
 
     def finish(self) -> Agreed:
@@ -239,7 +239,7 @@ class DecisionExchange:
                 answer[3:_HEAD_SIZE] = StepMetrics.of(received).whole_numbers
                 answer[_HEAD_SIZE:] = decision.plan.batch_sizes
                 self._decision = decision
-            except RuntimeError as error:
+            except Exception as error:  # The others wait for an answer.
                 answer[0], self._failure = 1, error
         else:
             self._controller.pool(records)

@@ -23,8 +23,10 @@ from hvd_dbs.keras.internals import (
     losses_of_call,
 )
 from hvd_dbs.keras.micro_batched_training import MICRO_BATCHES, MicroBatchedTraining
+from hvd_dbs.keras.model_optimizers import balancer_of
 from hvd_dbs.ops.step_samples import StepSamples
-from hvd_dbs.tensorflow.global_batch import GlobalBatch, within
+from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch, within
+from hvd_dbs.tensorflow.num_ranks import num_ranks
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
     training step into it. Keras's losses then divide by the valid elements, or the sample weights,
     of all ranks; `global_mean` and `global_sum` do so for losses written by hand; synchronized
     batch normalization takes its moments over all ranks. One small exchange is made for each loss
-    whose denominator is not the number of samples, none for others.
+    whose denominator is not the number of samples, none for others. Within another one, as in a
+    `train_step` that `fit` calls, it is that one.
 
     Args:
         balancer: The optimizer's balancer. None: gradients of all ranks count the same, as with
@@ -62,8 +65,11 @@ def global_batch(balancer: Balancer | None = None) -> Iterator[GlobalBatch]:
         ...     loss = loss_of(labels, model(inputs, training=True))
         >>> gradients = tape.gradient(loss, model.trainable_variables)  # doctest: +SKIP
     """
+    if (of_caller := current_global_batch()) is not None:
+        yield of_caller
+        return
     if balancer is None:
-        batch = GlobalBatch(1.0, float(hvd.size()))
+        batch = GlobalBatch(1.0, num_ranks())
     else:
         samples = session_of(require_balancer(balancer, "global_batch")).samples
         of_step = samples.batch()
@@ -108,6 +114,8 @@ def train_on_global_batches(model: keras.Model, balancer: Balancer) -> MicroBatc
     in_micro_batches = MicroBatchedTraining(model, plain, session, _added_losses, warn_once)
 
     def train_step(data: Any) -> Any:
+        if balancer_of(model) is not balancer:
+            return plain(data)  # It has been compiled with another optimizer since.
         before = _Untouched(model, session.samples)
         logs = in_micro_batches(data) if in_micro_batches.is_due else on_whole_batch(data)
         before.restore_without_samples()

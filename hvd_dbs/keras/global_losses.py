@@ -22,7 +22,7 @@ def global_losses() -> Iterator[None]:
     All of Keras's losses, and those derived from `keras.losses.Loss`, end in one function that
     knows values, mask, sample weights and reduction; the metrics `Mean` and `Sum` in another one.
     Both are replaced while a step is traced, or runs eagerly, and put back afterwards: Keras is
-    what it was everywhere else.
+    what it was everywhere else. Within another one nothing more is replaced.
 
     Raises:
         RuntimeError: If this version of Keras has no such functions.
@@ -36,6 +36,9 @@ def global_losses() -> Iterator[None]:
         )
     losses, metrics = modules
     plain_loss, plain_metric = getattr(losses, LOSS_REDUCTION), getattr(metrics, METRIC_REDUCTION)
+    if plain_loss.__module__ == __name__:
+        yield
+        return
     setattr(losses, LOSS_REDUCTION, _global_reduction(plain_loss, losses.apply_mask))
     setattr(metrics, METRIC_REDUCTION, _weighted_scalars(plain_metric))
     try:

@@ -12,13 +12,13 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
-from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.keras.internals import trained_by
 from hvd_dbs.keras.local_variables import variable_reference
 from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.keras.ramped_learning_rate import RampedLearningRate
 from hvd_dbs.ops.autograph import do_not_convert
 from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
+from hvd_dbs.tensorflow.num_ranks import num_ranks
 
 if TYPE_CHECKING:
     from hvd_dbs.balancer import Balancer
@@ -120,11 +120,9 @@ class Reduction:
         return self.reducer.process_set
 
     def _size(self) -> Any:
-        """How many ranks take part; read in each step where ranks come and go."""
-        process_set = self._process_set
-        if is_elastic():
-            return tf.cast(hvd.size_op(process_set_id=process_set.process_set_id), tf.float32)
-        return process_set.size()
+        """How many ranks take part, a number or a float32 scalar."""
+        size = num_ranks(self._process_set)
+        return tf.cast(size, tf.float32) if isinstance(size, tf.Tensor) else size
 
 
 def _copied(gradient: Gradient) -> Gradient:
@@ -233,10 +231,13 @@ def make_reducing(optimizer: Any, reduction: Reduction) -> Any:
 
 
 def _inside_condition() -> bool:
-    """Whether what is traced now is a branch of a condition."""
-    if tf.executing_eagerly():
-        return False
-    return "cond" in tf.compat.v1.get_default_graph().name.rpartition("/")[2].lower()
+    """Whether what is traced now is within a branch of a condition."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if type(graph).__name__ == "CondBranchFuncGraph":
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 def is_reducing(optimizer: Any) -> bool:

@@ -14,6 +14,7 @@ from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.session import Session
 from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
+from hvd_dbs.tensorflow.num_ranks import num_ranks
 from hvd_dbs.tensorflow.sparse_rows import reduce_rows
 from hvd_dbs.watchdog.activity import call_of_fit
 
@@ -66,7 +67,7 @@ class GradientReducer:
             self._is_checked = True
         session = self._session
         if session is None:
-            return self.reduce(gradients, 1.0, self.process_set.size())
+            return self.reduce(gradients, 1.0, num_ranks(self.process_set))
         clock = session.clock
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
@@ -96,7 +97,7 @@ class GradientReducer:
             compression=self._compression,
             process_set=self.process_set,
         )
-        return reduce_rows(self._as_sent(gradients), self.process_set.size(), reduce)
+        return reduce_rows(self._as_sent(gradients), num_ranks(self.process_set), reduce)
 
     def _check_fit(self) -> None:
         """A `fit`, if one is under way, has this balancer in all places, or in none."""

@@ -26,13 +26,15 @@ Gradient: TypeAlias = Any  # A tensor, IndexedSlices or None.
 
 
 def reduce_rows(
-    gradients: Sequence[Gradient], size: int, reduce: Callable[[list[Gradient]], list[Gradient]]
+    gradients: Sequence[Gradient],
+    size: int | tf.Tensor,
+    reduce: Callable[[list[Gradient]], list[Gradient]],
 ) -> list[Gradient]:
     """Reduces gradients so that sparse ones have the rows that one process has.
 
     Args:
         gradients: This rank's.
-        size: Number of ranks that take part.
+        size: Number of ranks that take part, a scalar.
         reduce: Reduces gradients over all ranks; puts rows of sparse ones one after the other.
     """
     parts = [parts_of(gradient) for gradient in gradients]
@@ -76,7 +78,7 @@ def _look_ups(gradient: tf.IndexedSlices) -> list[tuple[tf.Tensor, tf.Tensor]]:
     return [(gradient.values, gradient.indices)]
 
 
-def _merged(received: Gradient, sent: Gradient, is_shared: bool, size: int) -> Gradient:
+def _merged(received: Gradient, sent: Gradient, is_shared: bool, size: int | tf.Tensor) -> Gradient:
     """The rows of all ranks, added up where they are of no sample."""
     if not is_shared or not isinstance(sent, tf.IndexedSlices):
         return received

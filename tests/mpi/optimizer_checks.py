@@ -15,6 +15,7 @@ import hvd_dbs.keras as hvd
 from hvd_dbs.comm.collective import connect
 from tests.mpi.problems import (
     SEED,
+    assert_equal_on_all_ranks,
     compile_model,
     fit,
     flat,
@@ -239,6 +240,28 @@ def check_loss_scaling_the_wrong_way_round_is_an_error():
     compile_model(net, keras.optimizers.LossScaleOptimizer(sgd(balancer)))
     with pytest.raises(ValueError, match="wrap it the other way round"):
         net.fit(*images(B), batch_size=B, verbose=0)
+
+
+def check_a_step_under_a_condition_is_an_error_whatever_its_name():
+    optimizer = sgd(None)
+    weight = keras.Variable(tf.zeros(2))
+    optimizer.build([weight])
+
+    @tf.function
+    def second_step(gradient):
+        optimizer.apply([gradient], [weight])
+
+    second_step(tf.ones(2))
+    assert_equal_on_all_ranks(weight.numpy())
+
+    @tf.function
+    def step(gradient):
+        if tf.reduce_sum(gradient) > 0:
+            for _ in tf.range(2):
+                optimizer.apply([gradient], [weight])
+
+    with pytest.raises(ValueError, match="under a condition that can differ between ranks"):
+        step(tf.ones(2))
 
 
 def check_a_collective_takes_its_thread_along():

@@ -285,3 +285,33 @@ def test_fit_outside_of_run_is_refused_in_an_elastic_job(monkeypatch):
             verbose=0,
             callbacks=[hvd.callbacks.DynamicBatchSizeCallback(balancer)],
         )
+
+
+def test_steps_count_the_ranks_that_there_are_not_those_that_traced_them(monkeypatch):
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    weight = keras.Variable(tf.zeros(2))
+    optimizer.build([weight])
+
+    @tf.function
+    def step(gradient):
+        optimizer.apply([gradient], [weight])
+        with hvd.global_batch() as batch:
+            return batch.total
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf_hvd.ProcessSet, "size", lambda process_set: 4)
+        patch.setattr(tf_hvd, "size", lambda: 4)
+        step.get_concrete_function(tf.TensorSpec([2]))
+    assert float(step(tf.ones(2))) == 1.0
+    np.testing.assert_array_equal(weight, [-1.0, -1.0])
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_one_rank_synchronizes_batch_normalization_where_others_may_come(is_elastic, monkeypatch):
+    monkeypatch.setenv("HOROVOD_ELASTIC", str(int(is_elastic)))
+    layer = hvd.layers.SyncBatchNormalization()
+    layer.build([None, 3])
+    step = tf.function(lambda inputs: layer(inputs, training=True))
+    operations = step.get_concrete_function(tf.TensorSpec([4, 3])).graph.get_operations()
+    assert any(one.type == "HorovodAllreduce" for one in operations) == is_elastic

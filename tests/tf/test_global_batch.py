@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.keras.global_batch import global_batch
+from hvd_dbs.keras.global_losses import global_losses
 from hvd_dbs.tensorflow.dependence import depends_on_samples
-from hvd_dbs.tensorflow.global_batch import current_global_batch
+from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch, within
 from hvd_dbs.tensorflow.sparse_rows import reduce_rows
 
 SCALE = tf.Variable(2.0)
@@ -109,3 +111,29 @@ def test_means_by_hand_are_plain_outside_of_a_step():
         assert float(hvd.global_mean(values, mask)) == 2.0
         assert float(hvd.global_sum(values[:, :1])) == 4.0
     assert current_global_batch() is None
+
+
+def test_a_batch_within_another_one_is_that_one():
+    outer = GlobalBatch(1.0, 3.0)  # As if this rank had a third of the samples.
+    labels, weights = tf.constant([[1.0], [2.0]]), tf.constant([0.0, 2.0])
+    loss_of = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    assert float(loss_of(labels, tf.zeros([2, 1]), weights)) == 4.0
+    with global_losses(), within(outer), global_batch() as inner, global_losses():
+        assert inner is outer
+        assert float(loss_of(labels, tf.zeros([2, 1]), weights)) == 3 * 4.0
+        with within(GlobalBatch(1.0, 2.0)):
+            assert float(loss_of(labels, tf.zeros([2, 1]), weights)) == 2 * 4.0
+    assert float(loss_of(labels, tf.zeros([2, 1]), weights)) == 4.0
+
+
+def test_a_model_that_is_compiled_anew_trains_as_any_other():
+    images, labels = np.ones((8, 3), np.float32), np.ones((8, 1), np.float32)
+    balancer = hvd.Balancer(4)
+    model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(1)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(), balancer=balancer), loss="mse")
+    follow = hvd.callbacks.DynamicBatchSizeCallback(balancer)
+    model.fit(balancer.dataset((images, labels)), verbose=0, callbacks=[follow])
+    model.compile(keras.optimizers.SGD(), loss="mse")
+    before = model.evaluate(images, labels, verbose=0)
+    model.fit(images, labels, verbose=0)
+    assert model.evaluate(images, labels, verbose=0) < before

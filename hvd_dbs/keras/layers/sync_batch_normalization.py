@@ -9,6 +9,7 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
+from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.keras.internals import all_layers
 from hvd_dbs.keras.mixed_in import mix_in
 from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch
@@ -21,8 +22,8 @@ class Synchronized:
     weights: list[Any]
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance of each channel, shapes `[channels]`; collective on several ranks."""
-        if not (hvd.is_initialized() and hvd.size() > 1):
+        """Mean and variance of each channel, shapes `[channels]`; collective if others may come."""
+        if not (hvd.is_initialized() and (hvd.size() > 1 or is_elastic())):
             if mask is not None:
                 return super()._moments(inputs, mask)  # type: ignore[misc]
             return keras.ops.moments(inputs, axes=self._reduction_axes)

@@ -68,6 +68,20 @@ def test_a_failing_model_is_reported_once_and_keeps_the_plan(caplog):
     assert len(caplog.records) == 1 and "sensor gone" in caplog.text
 
 
+def test_a_model_that_cannot_pool_goes_on_alone(caplog):
+    class Alone(LastRound):
+        def pool(self, state, records):
+            raise KeyError("no such rank")
+
+    strategy = strategies.Strategy("alone", model=Alone(), solver=Proportional(), every="epoch")
+    controller, other = controller_of(strategy), controller_of(strategy)
+    records = observe(controller, [0.1, 0.2])
+    for _ in range(2):
+        other.pool(records)
+    assert controller.decide(records).plan.batch_sizes == (64, 32)
+    assert len(caplog.records) == 2 and "no such rank" in caplog.text
+
+
 @pytest.mark.parametrize("plan", [Plan((90, 7)), Plan((96, 0)), Plan((32, 32, 32))])
 def test_a_broken_invariant_is_no_plan(plan):
     strategy = strategies.Strategy("rude", model=LastRound(), solver=Rude(plan), every="epoch")
