@@ -67,15 +67,15 @@ class BatchStatistics:
         variables = _of_own_batches(self._model)
         if not variables or hvd.size() == 1:
             return
-        own = np.concatenate([v.numpy().astype(np.float64).ravel() for v in variables])
+        own = [v.numpy().astype(np.float64).ravel() for v in variables]
         with tf.device("CPU"):
-            weighted = np.append(own, 1.0) * num_samples
+            weighted = np.append(np.concatenate(own), 1.0) * num_samples
             # Where nobody has trained there is nothing to average, and own values may be NaN.
             weighted = weighted if num_samples else np.zeros_like(weighted)
             sums = hvd.allreduce(weighted, op=hvd.Sum, name=_NAME).numpy()
         if sums[-1] == 0:
             return
-        means = np.split(sums[:-1] / sums[-1], np.cumsum([_size(v) for v in variables]))
+        means = np.split(sums[:-1] / sums[-1], np.cumsum([values.size for values in own]))
         for variable, mean in zip(variables, means, strict=False):
             variable.assign(mean.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype))
 
@@ -152,7 +152,3 @@ def _of_other_layers(model: keras.Model) -> list[keras.Variable]:
         and not getattr(layer, "stateful", False)
     ]
     return list({id(v): v for layer in layers for v in own_state(layer)}.values())
-
-
-def _size(variable: tf.Variable) -> int:
-    return int(np.prod(variable.shape))

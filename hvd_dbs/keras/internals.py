@@ -52,6 +52,11 @@ def data_of_epoch(epoch_iterator: Any) -> tf.data.Dataset | None:
     return getattr(epoch_iterator, "_distributed_dataset", None)
 
 
+def data_of_validation(model: keras.Model) -> tf.data.Dataset | None:
+    """The data set of the validation of `fit` that is under way; None where it is not known."""
+    return data_of_epoch(getattr(model, "_eval_epoch_iterator", None))
+
+
 def is_of_keras(value: Any, *parts: str) -> bool:
     """Whether a value's class is Keras's own, of one of these parts, such as "layers"."""
     return is_class_of_keras(type(value), *parts)
@@ -144,6 +149,11 @@ def global_seed_generator() -> Any:
     return find()
 
 
+def metrics_within(metric: Any) -> list[Any]:
+    """The metrics that a metric, or a list of compiled ones, holds itself."""
+    return list(getattr(metric, "metrics", None) or getattr(metric, "_metrics", None) or ())
+
+
 def own_state(layer: keras.Layer) -> list[keras.Variable]:
     """Variables of a layer alone that are no weights to be trained."""
     return list(layer._non_trainable_variables)
@@ -155,8 +165,8 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
 
 
 def trained_by(optimizer: Any) -> list[keras.Variable]:
-    """The variables that an optimizer was built for."""
-    return list(optimizer._trainable_variables)
+    """The variables that an optimizer was built for; none before."""
+    return list(getattr(optimizer, "_trainable_variables", None) or ())
 
 
 def num_calls_of(optimizer: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvd_dbs.keras.internals import is_built
+from hvd_dbs.keras.internals import is_built, trained_by
 from hvd_dbs.keras.optimizer_options import innermost
 from hvd_dbs.tensorflow.variables import tensorflow_variable
 
@@ -57,12 +57,12 @@ def references_of_layers(layers: Any) -> set[Any]:
 def slots_of(optimizer: Any, references: Set[Any]) -> Iterator[Any]:
     """What an optimizer keeps for variables, such as their momentum."""
     for one in [] if optimizer is None else innermost(optimizer):
-        trained = getattr(one, "_trainable_variables", None) or []
-        are_meant = [variable_reference(variable) in references for variable in trained]
+        trained = trained_by(one)
         for slots in vars(one).values():
-            # Lists of slots are as long as that of the variables.
-            if not isinstance(slots, list) or slots is trained or len(slots) != len(are_meant):
+            # Lists of slots are as long as that of the variables, which is there too.
+            if not isinstance(slots, list) or len(slots) != len(trained):
                 continue
-            for slot, is_meant in zip(slots, are_meant, strict=True):
-                if is_meant and isinstance(slot, keras.Variable):
+            for variable, slot in zip(trained, slots, strict=True):
+                is_slot = isinstance(slot, keras.Variable) and slot is not variable
+                if is_slot and variable_reference(variable) in references:
                     yield slot

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
-from hvd_dbs.keras.internals import is_class_of_keras
+from hvd_dbs.keras.internals import is_class_of_keras, metrics_within
 
 MetricValues = list[tuple[keras.Variable, NDArray[Any]]]
 """Variables of metrics, and a value of each."""
@@ -133,8 +133,7 @@ def _with_inner(metrics: Sequence[Any]) -> list[Any]:
     """These metrics, and those that they hold."""
     found: dict[int, Any] = {}
     for metric in metrics:
-        inner = getattr(metric, "metrics", None) or getattr(metric, "_metrics", None) or ()
-        found |= {id(one): one for one in (metric, *_with_inner(inner))}
+        found |= {id(one): one for one in (metric, *_with_inner(metrics_within(metric)))}
     return list(found.values())
 
 

@@ -56,7 +56,6 @@ class GlobalBatch:
         note_misfit: Where weights are numbers of samples: notes whether a loss has values that
             belong to none. None: gradients of all ranks count the same, however many samples they
             have.
-        process_set: The ranks that take part.
 
     Attributes:
         weight: Float64 scalar.
@@ -70,14 +69,12 @@ class GlobalBatch:
         total: tf.Tensor | float,
         *,
         note_misfit: Callable[[tf.Tensor], None] | None = None,
-        process_set: hvd.ProcessSet = hvd.global_process_set,
     ) -> None:
         with tf.device("CPU"):
             self.weight = tf.cast(weight, tf.float64)
             self.total = tf.cast(total, tf.float64)
         self._note_misfit = note_misfit
         self.losses = StepLosses()
-        self._process_set = process_set
         self._num_exchanges = 0
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
@@ -146,7 +143,7 @@ class GlobalBatch:
         # Horovod matches tensors by the names of operations. In the scope of a layer that would be
         # the layer's, which Keras numbers in each process.
         with tf.name_scope(_SCOPE):
-            return hvd.allreduce(tensor, op=hvd.Sum, process_set=self._process_set, name=name)
+            return hvd.allreduce(tensor, op=hvd.Sum, name=name)
 
     def _next_name(self) -> str:
         """Names are by order, so that ranks agree on them however many models each has made."""

@@ -19,7 +19,8 @@ PRIVATE = re.compile(
     r"keras\.src\b|\._(?:flatten_layers|symbolic_build|distributed_dataset|flat_losses|compile_loss"
     r"|aggregate_additional_loss|compile_config|loss_tracker|compute_loss|call_has_training_arg"
     r"|seed_generators|initial_epoch|momentums|iterations|losses"
-    r"|trainable_variables|non_trainable_variables)\b|\"_(?:flat_losses|distributed_dataset)\""
+    r"|trainable_variables|non_trainable_variables)\b|\"_(?:flat_losses|distributed_dataset"
+    r"|eval_epoch_iterator|trainable_variables|metrics)\""
 )
 
 

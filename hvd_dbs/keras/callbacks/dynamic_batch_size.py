@@ -19,7 +19,7 @@ from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
 from hvd_dbs.keras.callback_checks import arguments_of_fit, callbacks_of_fit, require_averages
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
-from hvd_dbs.keras.internals import data_of_epoch
+from hvd_dbs.keras.internals import data_of_validation
 from hvd_dbs.keras.lack_of_memory import name_lack_of_memory
 from hvd_dbs.keras.layers.sync_batch_normalization import synchronize_batch_normalization
 from hvd_dbs.keras.memory_search import bound_by_memory
@@ -219,9 +219,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         Not agreed on with the other ranks: they may validate on nothing.
         """
         # Keras tells callbacks nothing of the data; where it keeps them elsewhere, this is silent.
-        iterator = getattr(self.model, "_eval_epoch_iterator", None)
-        dataset = data_of_epoch(iterator)
-        stage = stage_of(dataset)
+        stage = stage_of(data_of_validation(self.model))
         if isinstance(stage, IndexStage):
             raise ValueError(
                 "validation_data is a data set of balancer.dataset that is there to train on. "
