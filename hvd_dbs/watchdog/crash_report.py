@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -21,7 +22,10 @@ from horovod.common.exceptions import HorovodInternalError
 _LOGGER = logging.getLogger(__name__)
 
 LAST_SECONDS = 20.0
-"""How long a rank that has failed, or leaves, takes to end, at most: the others wait for it."""
+"""How long a rank that has failed, or leaves, takes to end, at most: the others wait for it.
+
+It begins when the error is reported: Python waits for threads, which may hang, before `atexit`.
+"""
 _OTHERS_SECONDS = 2.0
 """For which a rank that has failed stays: launchers kill the others as soon as one has ended, and
 these have yet to report why they end."""
@@ -137,11 +141,36 @@ class _CrashReport:
         self.explain: Callable[[BaseException], str] = lambda error: ""
         self._before = before
         self._has_failed = False
+        self._has_limit = False
 
     def __call__(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         self._has_failed = True
+        try:
+            self._report(kind, error, trace)
+        finally:
+            if _ends_python(error):
+                self._end_in_time()
+
+    def leave(self) -> None:
+        """Leaves the job, and ends in time: another rank may be frozen and never answer."""
+        if not self._has_failed:
+            return
+        self._end_in_time()
+        hvd.shutdown()
+        if self.notice is not None:
+            time.sleep(_OTHERS_SECONDS)
+
+    def _end_in_time(self) -> None:
+        """Begins the limit, once."""
+        if not self._has_limit:
+            self._has_limit = True
+            end_in_time()
+
+    def _report(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         name = f"rank {self.rank} of {self.size} (host {socket.gethostname()}, "
         name += f"process {os.getpid()})"
         if is_lost_peer(error):
@@ -160,14 +189,16 @@ class _CrashReport:
         self._before(kind, error, trace)
         _LOGGER.critical("%s", text)
 
-    def leave(self) -> None:
-        """Leaves the job, and ends in time: another rank may be frozen and never answer."""
-        if not self._has_failed:
-            return
-        end_in_time()
-        hvd.shutdown()
-        if self.notice is not None:
-            time.sleep(_OTHERS_SECONDS)
+
+def _ends_python(error: BaseException) -> bool:
+    """Whether Python ends with this error, which it reports now.
+
+    Its console goes on after an error, as does a program that calls `sys.excepthook` by itself.
+    """
+    if sys.flags.inspect or hasattr(sys, "ps1"):
+        return False
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    return is_main_thread and getattr(sys, "last_value", None) is error
 
 
 def end_in_time() -> None:

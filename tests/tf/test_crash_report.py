@@ -144,6 +144,89 @@ def test_who_has_failed_ends_wherever_it_hangs(hangs, code):
     assert "rank 2 of 3 (host " in job.output
 
 
+READING = """
+import sys, threading
+import tensorflow as tf
+import horovod.tensorflow as hvd
+from hvd_dbs.data import RandomAccess
+from hvd_dbs.watchdog import crash_report
+
+class Items:
+    is_reading = threading.Event()
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, number):
+        if number >= 4:  # As where a file server does not answer any more.
+            self.is_reading.set()
+            threading.Event().wait(float(sys.argv[1]))
+        return number
+
+hvd.size, hvd.rank = lambda: 3, lambda: 2
+crash_report.LAST_SECONDS = float(sys.argv[2])
+crash_report.name_failures()
+batches = RandomAccess(Items()).batches(tf.data.Dataset.range(8).batch(4)).prefetch(1)
+iterator = iter(batches)
+next(iterator)
+Items.is_reading.wait()
+raise ValueError("on purpose")
+"""
+
+
+@pytest.mark.parametrize(
+    ("hangs_for", "limit", "code"), [("300", "0.5", -signal.SIGALRM), ("0.5", "60", 1)]
+)
+def test_who_has_failed_ends_while_a_thread_reads(hangs_for, limit, code):
+    """Python waited for the thread, and began the limit after it."""
+    job = run_job(python("-c", READING, hangs_for, limit), timeout=60)
+    assert job.exit_code == code, job.output
+    assert "rank 2 of 3 (host " in job.output
+
+
+GOING_ON = """
+import sys, threading
+import horovod.tensorflow as hvd
+from hvd_dbs.watchdog import crash_report
+
+hvd.size, hvd.rank, hvd.shutdown = lambda: 3, lambda: 2, lambda: None
+crash_report.LAST_SECONDS = 0.2
+crash_report.name_failures()
+"""
+ERROR_OF_A_THREAD = """
+threading.excepthook = lambda failed: sys.excepthook(*failed[:3])
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+"""
+ERROR_AT_A_CONSOLE = """
+import code
+lines = ["1 / 0"]
+console = code.InteractiveConsole(globals())
+def read(prompt):
+    if not lines:
+        raise EOFError
+    return lines.pop(0)
+console.raw_input = read
+console.interact()
+"""
+LATER = """
+import os
+threading.Event().wait(0.5)
+os._exit(7)
+"""
+
+
+@pytest.mark.parametrize(
+    "error", [ERROR_OF_A_THREAD, ERROR_AT_A_CONSOLE], ids=["thread", "console"]
+)
+def test_an_error_that_python_goes_on_after_ends_nothing(error):
+    job = run_job(python("-c", GOING_ON + error + LATER), timeout=60)
+    assert job.exit_code == 7, job.output
+    assert "rank 2 of 3 (host " in job.output
+    assert "only works in main thread" not in job.output
+
+
 IN_A_GRAPH = """Graph execution error:
 
 Detected at node PyFunc defined at (most recent call last):
