@@ -49,10 +49,12 @@ def shutdown() -> None:
 
 
 def _leave_together() -> None:
-    from mpi4py import MPI
-
     has_failed = getattr(sys, "last_value", None) is not None  # Python's, of an uncaught error.
-    if inbox.cache_info().currsize == 0 or has_failed or MPI.Is_finalized():
+    if inbox.cache_info().currsize == 0 or has_failed:
+        return
+    from mpi4py import MPI  # Initializes MPI where Horovod runs without it.
+
+    if MPI.Is_finalized():
         return
     inbox().close()
     everybody = own_communicator().Ibarrier()

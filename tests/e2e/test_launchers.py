@@ -146,6 +146,18 @@ def test_who_looks_late_for_the_last_exchange_finds_it(name):
     assert JOBS[name].exit_code == 0, JOBS[name].output[-4000:]
 
 
+def test_a_job_of_gloo_ends_without_mpi():
+    """The shutdown imported mpi4py, which initializes MPI; without mpi4py it was an ImportError."""
+    code = (
+        "import sys, hvd_dbs.tensorflow as hvd; hvd.init(); assert not hvd.mpi_enabled(); "
+        "hvd.shutdown(); print('MPI was used:', 'mpi4py.MPI' in sys.modules)"
+    )
+    environment = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    job = run_job(python("-c", code), 120, environment)
+    assert job.exit_code == 0, job.output
+    assert "MPI was used: False" in job.output
+
+
 @pytest.mark.alone
 def test_a_slow_rank_gets_fewer_samples():
     job = run_job(
