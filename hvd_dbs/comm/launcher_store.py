@@ -39,8 +39,12 @@ def get(scope: str, key: str, limit: float, wait: float = ANSWER_SECONDS) -> str
 
 
 def put(scope: str, key: str, value: str, limit: float) -> None:
-    """Sets the value of a key; arguments and errors as those of `get`."""
-    _request("PUT", scope, key, value.encode(), limit, ANSWER_SECONDS)
+    """Sets the value of a key; arguments and errors as those of `get`.
+
+    Bytes that are not valid UTF-8, as file names in errors may have, become escape sequences.
+    """
+    data = value.encode(errors="backslashreplace")
+    _request("PUT", scope, key, data, limit, ANSWER_SECONDS)
 
 
 def _request(

@@ -115,9 +115,16 @@ def explain_failures(explain: Callable[[BaseException], str]) -> None:
 
 
 def notify_others(text: str) -> None:
-    """Lets the other ranks know why this one fails, before it does. Not collective."""
-    if isinstance(sys.excepthook, _CrashReport) and sys.excepthook.notice is not None:
+    """Lets the other ranks know why this one fails, before it does. Not collective.
+
+    A notice that fails is logged: the error that it is about is what counts.
+    """
+    if not isinstance(sys.excepthook, _CrashReport) or sys.excepthook.notice is None:
+        return
+    try:
         sys.excepthook.notice.send(text)
+    except Exception as error:
+        _LOGGER.warning("the other ranks get no notice: %s", error)
 
 
 def notice_of_others(error: BaseException) -> str:

@@ -46,7 +46,9 @@ class MpiInbox:
 
         if self._sent is not None or MPI.Is_finalized():
             return
-        data = np.frombuffer(text.encode()[:_MOST_BYTES], dtype=np.uint8)
+        # File names in errors need not be valid UTF-8.
+        encoded = text.encode(errors="backslashreplace")
+        data = np.frombuffer(encoded[:_MOST_BYTES], dtype=np.uint8)
         own, size = self._communicator.Get_rank(), self._communicator.Get_size()
         # Synchronous: what was sent otherwise could be lost when this rank ends MPI.
         others = (rank for rank in range(size) if rank != own)

@@ -182,12 +182,15 @@ def _negotiation_seconds(ranks):
 
 def check_a_failure_is_known_to_those_who_wait():
     """Over MPI, though the others only wait in an operation of Horovod's."""
-    inbox = MpiInbox(own_communicator().Dup())
-    texts = ["out of memory: größer " * 200, "second"]
-    if hvd.rank() == 0:
-        for text in texts:
-            inbox.send(text, limit=20.0)
-    hvd.allreduce(tf.zeros([1]), name="wait")
-    expected = "" if hvd.rank() == 0 else texts[0].encode()[:2000].decode(errors="ignore")
-    assert inbox.text == expected
-    inbox.close()
+    long = "out of memory: größer " * 200
+    for text, received in (
+        (long, long.encode()[:2000].decode(errors="ignore")),
+        ("no such file: a\udcff.jpg", r"no such file: a\udcff.jpg"),
+    ):
+        inbox = MpiInbox(own_communicator().Dup())
+        if hvd.rank() == 0:
+            for one in (text, "second"):
+                inbox.send(one, limit=20.0)
+        hvd.allreduce(tf.zeros([1]), name="wait")
+        assert inbox.text == ("" if hvd.rank() == 0 else received)
+        inbox.close()

@@ -96,6 +96,19 @@ def test_the_others_get_the_line_of_the_one_that_has_failed(words, caplog):
     assert sent.text.endswith("has failed: ValueError: on purpose")
 
 
+def test_an_error_is_reported_though_its_notice_fails(words, caplog):
+    class Failing(Sent):
+        def send(self, text):
+            raise ConnectionError("no network")
+
+    crash_report.name_failures(Failing())
+    error = ValueError("on purpose")
+    words[0](ValueError, error, None)
+    assert words[1] == [error]
+    assert caplog.messages[0] == "the other ranks get no notice: no network"
+    assert caplog.messages[1].endswith("has failed: ValueError: on purpose")
+
+
 def test_the_others_end_with_that_line(words, caplog):
     sent = Sent("rank 0 has failed: on purpose")
     crash_report.name_failures(sent)

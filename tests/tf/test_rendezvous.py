@@ -60,6 +60,14 @@ def test_the_first_failure_is_on_the_store(store, monkeypatch):
     assert failure_notice.of_job() is None  # The others go on.
 
 
+def test_a_failure_that_names_a_file_not_in_utf_8_is_on_the_store(store, monkeypatch):
+    monkeypatch.setattr(failure_notice.hvd, "size", lambda: 2)
+    monkeypatch.setattr(failure_notice.hvd, "mpi_enabled", lambda: False)
+    one, other = failure_notice.of_job(), failure_notice.of_job()
+    one.send("no such file: a\udcff.jpg")
+    assert other.received() == r"no such file: a\udcff.jpg"
+
+
 def test_without_the_launcher_nobody_waits_for_long(store, monkeypatch):
     monkeypatch.setattr(failure_notice, "_SECONDS", 0.3)
     monkeypatch.setattr(failure_notice.hvd, "size", lambda: 2)
