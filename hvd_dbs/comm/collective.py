@@ -142,8 +142,7 @@ def connect(name: str = "collective") -> Collective:
     """
     import horovod.tensorflow as hvd
 
-    if not hvd.is_initialized():
-        raise RuntimeError("Horovod is not initialized. Call hvd.init() first.")
+    _require_horovod()
     if hvd.size() == 1:
         return AloneCollective()
     if hvd.mpi_enabled():
@@ -166,5 +165,12 @@ def connect_for_long() -> Collective:
     Raises:
         RuntimeError: If Horovod is not initialized.
     """
-    collective = connect("balancer")
-    return ElasticCollective() if is_elastic() else collective
+    _require_horovod()
+    return ElasticCollective() if is_elastic() else connect("balancer")
+
+
+def _require_horovod() -> None:
+    import horovod.tensorflow as hvd
+
+    if not hvd.is_initialized():
+        raise RuntimeError("Horovod is not initialized. Call hvd.init() first.")

@@ -12,6 +12,8 @@ from horovod.runner.elastic.worker import HostUpdateResult
 
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
+from hvd_dbs.comm import collective
+from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.elastic import rendezvous
 from hvd_dbs.job.dispensable_ranks import DispensableRanks
 from hvd_dbs.tensorflow.elastic_state import RankLeaves
@@ -191,6 +193,22 @@ def test_a_lost_rank_ends_a_job_whose_ranks_do_not_come_and_go():
 
     with pytest.raises(HorovodInternalError, match="a rank is gone"):
         train(tf_elastic.TensorFlowState([tf.Variable(0.0)]))
+
+
+def test_a_balancer_of_an_elastic_job_connects_when_the_ranks_meet(monkeypatch):
+    """Its ranks may be training already: a rank that joins has nobody to connect to yet."""
+    connected = []
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    monkeypatch.setattr(
+        collective, "connect", lambda name: connected.append(name) or AloneCollective()
+    )
+    balancer = hvd.Balancer(global_batch_size=8)
+    assert connected == []
+    balancer.rejoin(balancer.state_dict(), 8)
+    assert connected == ["balancer"]
+    monkeypatch.setattr(tf_hvd, "is_initialized", lambda: False)
+    with pytest.raises(RuntimeError, match="Horovod is not initialized"):
+        hvd.Balancer(global_batch_size=8)
 
 
 def slow_job(monkeypatch, **options):
