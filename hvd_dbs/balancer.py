@@ -258,7 +258,10 @@ class Balancer:
         self._session.rejoin(state, global_batch_size)
 
     def pause(self) -> None:
-        """Cancels exchanges that are under way when a training is interrupted."""
+        """Ends a training that was interrupted; collective, unless the job is elastic.
+
+        In an elastic job it cancels exchanges that are under way; until `rejoin` none is possible.
+        """
         self._session.pause()
 
     @property

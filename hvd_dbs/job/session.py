@@ -184,6 +184,9 @@ class Session:
 
     def pause(self) -> None:
         """See `Balancer.pause`."""
+        if not isinstance(self.collective, ElasticCollective):
+            self.loop.end_training()  # The same ranks go on, and use the same collective.
+            return
         self.collective.close()
         self.loop.abandon_training()
 

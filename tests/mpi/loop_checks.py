@@ -134,6 +134,33 @@ def check_a_loop_left_by_break_or_an_exception_goes_on_where_it_was():
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 
 
+def check_a_training_goes_on_after_a_pause():
+    """Where ranks do not come and go, a pause closed their collective for good."""
+    arrays, net = images(70), model()
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=1)
+    optimizer = sgd(balancer)
+    for last_step in (2, 1, None):
+        for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 3):
+            for step, batch in enumerate(epoch):
+                _train_step(net, optimizer, *batch)
+                if step == last_step:  # A round is under way.
+                    break
+            if last_step is not None:
+                break
+        balancer.pause()
+        if last_step is not None:
+            balancer.rejoin(balancer.state_dict(), B)
+    expected, _ = one_process_run(model(), arrays, B)
+    np.testing.assert_allclose(flat(net), expected, atol=1e-5)
+    balancer.pause()
+    plans = set()
+    for epoch in balancer.epochs(balancer.dataset(arrays, shuffle_seed=SEED), 1):
+        for batch in epoch:
+            _train_step(net, optimizer, *batch)
+            plans.add(balancer.loop.agreed_plan)
+    assert len(plans) > 1 or hvd.size() == 1
+
+
 class TwoOptimizers(keras.Sequential):
     """The first layer learns twice from each batch, with an optimizer of its own."""
 
