@@ -38,7 +38,11 @@ class BackgroundThread:
         self._last: Future[Any] | None = None
 
     def start(self, function: Callable[[], _T]) -> Future[_T]:
-        """Gives it something to do; what is given to a closed one is cancelled."""
+        """Gives it something to do; what is given to a closed one is cancelled.
+
+        Raises:
+            RuntimeError: If the process can have no more threads; the function is not called then.
+        """
         future: Future[_T] = Future()
         if self.is_closed:
             future.cancel()
@@ -47,7 +51,12 @@ class BackgroundThread:
         self._given.put((future, function))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = self._last = None
+                self._given.get()  # The thread of a later call must not do it.
+                raise
         return future
 
     def do(self, function: Callable[[], _T]) -> _T:

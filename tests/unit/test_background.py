@@ -73,6 +73,20 @@ def test_what_has_not_begun_when_it_is_closed_never_does(thread):
     assert not done
 
 
+def test_what_could_get_no_thread_is_dropped_and_what_comes_later_is_done(thread, monkeypatch):
+    def fail(self):
+        raise RuntimeError("can't start new thread")
+
+    done = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            thread.start(lambda: done.append("dropped"))
+    thread.start(lambda: done.append("started")).result(10)
+    thread.do(lambda: done.append("waited for"))
+    assert done == ["started", "waited for"]
+
+
 def test_what_it_has_used_does_not_live_on_while_it_waits(thread):
     class Used:
         pass
