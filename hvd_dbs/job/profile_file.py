@@ -60,20 +60,13 @@ def check_profile(path: Path) -> None:
     _entries(path)
 
 
-def read_profile(path: Path, model: str, global_batch_size: int) -> Speeds:
-    """What was measured of a model with about this global batch size; may be nothing.
+def read_profile(path: Path, model: str, global_batch_size: int) -> ProfileEntry | None:
+    """What the file has of a model with about this global batch size; None: nothing.
 
     Raises:
         ValueError: If the file cannot be read, is damaged, or is something else.
     """
-    entry = _nearest(_entries(path), model, global_batch_size)
-    return {} if entry is None else entry.speeds
-
-
-def read_memory(path: Path, model: str, global_batch_size: int) -> Mapping[str, int]:
-    """Samples that fit into memory, by class; arguments and errors as those of `read_profile`."""
-    entry = _nearest(_entries(path), model, global_batch_size)
-    return {} if entry is None else entry.most
+    return _nearest(_entries(path), model, global_batch_size)
 
 
 def write_profile(path: Path, new: ProfileEntry) -> None:

@@ -17,13 +17,7 @@ from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.job.decision import Received
-from hvd_dbs.job.profile_file import (
-    ProfileEntry,
-    check_profile,
-    read_memory,
-    read_profile,
-    write_profile,
-)
+from hvd_dbs.job.profile_file import ProfileEntry, check_profile, read_profile, write_profile
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -124,8 +118,9 @@ class SpeedProfile:
         most = np.zeros(self._collective.size, dtype=np.int64)
         if self._collective.rank == 0:
             try:
-                known = read_memory(self._path, model, self._controller.global_batch_size)
-                most[:] = [known.get(name, 0) for name in self._classes]
+                known = read_profile(self._path, model, self._controller.global_batch_size)
+                if known is not None:
+                    most[:] = [known.most.get(name, 0) for name in self._classes]
             except Exception as error:  # As below.
                 self._warn("is not used", error)
         return int(self._collective.broadcast(most)[self._collective.rank]) or None
@@ -161,7 +156,8 @@ class SpeedProfile:
             return None
         try:
             size = controller.global_batch_size
-            speeds = read_profile(path, self._model, size)
+            known = read_profile(path, self._model, size)
+            speeds = {} if known is None else known.speeds
             with np.errstate(all="ignore"):
                 problem = Problem(size, controller.bounds, controller.plan)
                 plan = first_plan(problem, speeds, self._classes)

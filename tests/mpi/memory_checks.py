@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import layers
 
 import hvd_dbs.keras as hvd
-from hvd_dbs.job.profile_file import read_memory
+from hvd_dbs.job.profile_file import read_profile
 from tests.mpi.exactness_models import CLASSES, cross_entropy, points
 from tests.mpi.problems import SEED, fit, flat, hvd_collective
 from tests.mpi.profile_checks import ranks_on
@@ -85,7 +85,7 @@ def check_what_was_found_is_in_the_profile():
     assert balancer.plan.batch_sizes[0] <= FITS
     if hvd.rank() == 0:
         assert max(full.tried) <= FITS
-        names = list(read_memory(path, _fingerprint(), B))
+        names = list(read_profile(path, _fingerprint(), B).most)
         assert len(names) == 1 and names[0].startswith("fast device")
 
 

@@ -63,7 +63,8 @@ def test_another_model_of_a_balancer_has_points_of_its_own(path):
     profile.begin_training("n", is_new=False)
     profile.add(received(EVEN, [1.0, 2.0]))
     profile.write()
-    assert read_profile(path, "n", 12) == {"fast": [SpeedPoint(6, 1.0)], "slow": [SpeedPoint(6, 2)]}
+    speeds = read_profile(path, "n", 12).speeds
+    assert speeds == {"fast": [SpeedPoint(6, 1.0)], "slow": [SpeedPoint(6, 2)]}
 
 
 def test_new_ranks_count_as_what_they_are(path):
@@ -72,7 +73,7 @@ def test_new_ranks_count_as_what_they_are(path):
     profile.change_ranks(PLACES[::-1])
     profile.add(received((4, 8), [12.0, 8.0]))
     profile.write()
-    speeds = read_profile(path, "m", 12)
+    speeds = read_profile(path, "m", 12).speeds
     assert [point.batch_size for point in speeds["fast"]] == [6, 8, 9]
     assert [point.batch_size for point in speeds["slow"]] == [3, 4, 6]
 

@@ -15,11 +15,12 @@ SPEEDS = {"A100": [SpeedPoint(64, 0.1, 3)], "T4": [SpeedPoint(32, 0.3)]}
 
 def test_what_is_written_is_read_for_the_model_and_global_batches_near(tmp_path):
     path = tmp_path / "cluster.json"
-    assert read_profile(path, "m", 96) == {}
-    write_profile(path, ProfileEntry("m", 96, SPEEDS))
-    assert read_profile(path, "m", 96) == read_profile(path, "m", 192) == SPEEDS
+    assert read_profile(path, "m", 96) is None
+    entry = ProfileEntry("m", 96, SPEEDS, {"T4": 80})
+    write_profile(path, entry)
+    assert read_profile(path, "m", 96) == read_profile(path, "m", 192) == entry
     for model, size in (("n", 96), ("m", 193), ("m", 47), ("", 96)):
-        assert read_profile(path, model, size) == {}
+        assert read_profile(path, model, size) is None
     check_profile(path)
 
 
@@ -29,12 +30,12 @@ def test_trainings_are_merged(tmp_path):
     write_profile(path, ProfileEntry("m", 1000, {"T4": [SpeedPoint(500, 4.0)]}))
     new = {"T4": [SpeedPoint(30, 0.29)], "V100": [SpeedPoint(40, 0.1)]}
     write_profile(path, ProfileEntry("m", 128, new))
-    assert read_profile(path, "m", 110) == {
+    assert read_profile(path, "m", 110).speeds == {
         "A100": SPEEDS["A100"],
         "T4": [SpeedPoint(30, 0.29), SpeedPoint(32, 0.3)],
         "V100": new["V100"],
     }
-    assert read_profile(path, "m", 1000) == {"T4": [SpeedPoint(500, 4.0)]}
+    assert read_profile(path, "m", 1000).speeds == {"T4": [SpeedPoint(500, 4.0)]}
 
 
 def test_the_newest_models_are_kept(tmp_path):
