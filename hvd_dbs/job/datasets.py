@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -109,7 +110,13 @@ class Datasets:
             request.costs,
         )
         stage.is_endless = request.source.is_endless
-        stage.on_unwatched = self._warn_of_a_part
+        reference = weakref.ref(self)  # TensorFlow keeps a stage, which must not keep a job.
+
+        def warn() -> None:
+            if (datasets := reference()) is not None:
+                datasets._warn_of_a_part()
+
+        stage.on_unwatched = warn
         # The same on all ranks: so is what each of them was given.
         self._resumption.read_from(stage)
         return stage

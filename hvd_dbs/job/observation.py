@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -137,6 +138,8 @@ class Observation:
 class _Turn:
     """Calls one after the other on a thread of their own; what fails is said once.
 
+    The thread ends with it, and each call holds it: what was asked for is done before.
+
     Args:
         name: Of what is called.
     """
@@ -144,6 +147,7 @@ class _Turn:
     def __init__(self, name: str) -> None:
         self._name = name
         self._thread = BackgroundThread(f"hvd_dbs {name}")
+        weakref.finalize(self, self._thread.close).atexit = False
         self._waiting: deque[Future[None]] = deque()
         self._has_failed = False
         self._seconds: deque[float] = deque()

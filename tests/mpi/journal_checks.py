@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gc
 import re
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -116,6 +118,22 @@ def check_a_journal_changes_nothing_of_what_is_learned():
         assert len(warnings) == (journal == "/dev/full" and hvd.rank() == 0)
         expected = _train(hvd.Balancer(B, scripted(some_plans(B))))
         np.testing.assert_allclose(flat(given), flat(expected), atol=1e-6)
+
+
+def check_the_threads_of_balancers_that_are_gone_have_ended():
+    before = set(threading.enumerate())
+    for _ in range(3):
+        balancer = hvd.Balancer(B, "even", journal=_new_path())
+        balancer.dataset(images(80))
+        balancer.loop.begin_training()
+        balancer.loop.end_training()
+    assert hvd.rank() != 0 or set(threading.enumerate()) - before
+    del balancer
+    limit = time.monotonic() + 60
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < limit:
+        gc.collect()
+        time.sleep(0.01)
+    assert not left, left
 
 
 def check_a_journal_that_cannot_be_is_an_error_on_all_ranks():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -195,6 +197,31 @@ def test_without_a_thread_nothing_is_written_and_the_training_goes_on(
     one.end()
     assert not list(tmp_path.iterdir())
     assert 'goes on without it: RuntimeError("can\'t start new thread")' in caplog.text
+
+
+def test_its_threads_end_with_it_after_what_was_asked_for():
+    before, goes_on, seen = set(threading.enumerate()), threading.Event(), []
+
+    class Waits(Observer):
+        def on_begin(self, job):
+            goes_on.wait(60)
+
+        def on_round(self, entry, scores):
+            seen.append(entry.step)
+
+    for _ in range(3):
+        one = Observation(None)
+        one.add(Waits())
+        one.begin(JOB)
+        one.note(JOB, BOUNDS, agreed((0.1, 0.1)), (0, 7))
+    del one
+    assert set(threading.enumerate()) - before
+    goes_on.set()
+    limit = time.monotonic() + 60
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < limit:
+        gc.collect()
+        time.sleep(0.01)
+    assert not left and seen == [7, 7, 7]
 
 
 def test_what_is_no_observer_is_refused():
