@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -63,27 +63,35 @@ class MemoryBounds:
         self.most = fewer if self.most is None else min(self.most, fewer)
         return self.most
 
-    def within(self, bounds: Bounds, collective: Collective) -> Bounds:
-        """Bounds that hold what all ranks have found out. Collective.
-
-        Raises:
-            ValueError: On all ranks, if a rank's memory holds less than its fewest samples.
-        """
+    def by_rank(self, collective: Collective) -> list[int | None]:
+        """What all ranks have found out: `most` by rank. Collective."""
         rows = collective.allgather(np.array([_NO_LIMIT if self.most is None else self.most]))
-        found = [None if most == _NO_LIMIT else most for most in rows[:, 0].tolist()]
-        for rank, (low, most) in enumerate(zip(bounds.minimum, found, strict=True)):
-            step = int(bounds.multiple_by_rank[rank])
-            if most is not None and most // step * step < max(low, 1):
-                raise ValueError(
-                    f"The memory of rank {rank} holds a step of {most} samples, but its local "
-                    f"batch size is to be at least {low} and a multiple of {step}. Lower "
-                    f"min_batch_size or multiple_of, or leave out the rank."
-                )
-        limits = [
-            min((one for one in pair if one is not None), default=None)
-            for pair in zip(bounds.maximum, found, strict=True)
-        ]
-        return Bounds(bounds.minimum, tuple(limits), bounds.multiple_of, bounds.multiples)
+        return [None if most == _NO_LIMIT else most for most in rows[:, 0].tolist()]
+
+
+def within_memory(bounds: Bounds, found: Sequence[int | None]) -> Bounds:
+    """Bounds that also hold what ranks have found out.
+
+    Args:
+        bounds: Those that were given.
+        found: Most samples that fit into the memory of each rank; None: not known.
+
+    Raises:
+        ValueError: If a rank's memory holds less than its fewest samples.
+    """
+    for rank, (low, most) in enumerate(zip(bounds.minimum, found, strict=True)):
+        step = int(bounds.multiple_by_rank[rank])
+        if most is not None and most // step * step < max(low, 1):
+            raise ValueError(
+                f"The memory of rank {rank} holds a step of {most} samples, but its local "
+                f"batch size is to be at least {low} and a multiple of {step}. Lower "
+                f"min_batch_size or multiple_of, or leave out the rank."
+            )
+    limits = [
+        min((one for one in pair if one is not None), default=None)
+        for pair in zip(bounds.maximum, found, strict=True)
+    ]
+    return Bounds(bounds.minimum, tuple(limits), bounds.multiple_of, bounds.multiples)
 
 
 def largest_that_fits(fits: Callable[[int], bool], start: int, most: int) -> int:

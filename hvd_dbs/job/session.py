@@ -23,7 +23,7 @@ from hvd_dbs.job.decision_log import DecisionLog, open_journal
 from hvd_dbs.job.epochs import Epoch, agreed_epochs, train_epochs
 from hvd_dbs.job.lack_of_memory import explain_lack_of_memory
 from hvd_dbs.job.loop import TrainingLoop
-from hvd_dbs.job.memory_bounds import MemoryBounds
+from hvd_dbs.job.memory_bounds import MemoryBounds, within_memory
 from hvd_dbs.job.observers import Observer, RankEvent
 from hvd_dbs.job.observers.observer import as_observer
 from hvd_dbs.job.observers.strategy_gains import StrategyGains
@@ -72,9 +72,9 @@ class Session:
         agreement.require_equal(self.collective, self._given)
         # From here on all ranks compute with the same values, so all meet the same error.
         places = self._places()
-        bounds = self._limits.bounds(places, is_elastic=is_elastic())
+        self._bounds = self._limits.bounds(places, is_elastic=is_elastic())
         self.micro_batch_size = self._micro_batch_size(places)
-        self.controller = arguments.controller(bounds)
+        self.controller = arguments.controller(self._bounds)
         self.learning_rate = DynamicLearningRate(self.controller.global_batch_size)
         self._links = LinkMeter()
         self._measure_links(ranks)
@@ -156,8 +156,8 @@ class Session:
         # From here on all ranks compute with the same values, so all meet the same error.
         places = self._places()
         self.datasets.change_ranks()
-        bounds = self._limits.bounds(places, is_elastic=True)
-        bounds = self.memory.within(bounds, self.collective)
+        self._bounds = self._limits.bounds(places, is_elastic=True)
+        bounds = within_memory(self._bounds, self.memory.by_rank(self.collective))
         self.micro_batch_size = self._micro_batch_size(places)
         self.controller.change_ranks(global_batch_size, bounds)
         self.loop.change_ranks(places)
@@ -166,20 +166,26 @@ class Session:
         self.resumption.rejoin(state, places)
 
     def bound_by_memory(self) -> None:
-        """Holds the bounds that all ranks have found out. Collective.
+        """Holds the bounds that were given, and what all ranks have found out. Collective.
+
+        What bounded another model does not bound this one. A plan that never changes is made anew
+        within the bounds; others go on from the one in force.
 
         Raises:
-            ValueError: On all ranks, if no plan is left within them.
+            ValueError: On all ranks, if no plan is left within them; nothing is changed then.
         """
-        controller = self.controller
-        bounds = self.memory.within(controller.bounds, self.collective)
-        total = controller.global_batch_size
-        plan = Plan.proportional(total, controller.plan.samples, bounds)
+        controller, found = self.controller, self.memory.by_rank(self.collective)
+        bounds = within_memory(self._bounds, found)
+        strategy, in_force = controller.strategy, controller.plan.samples
+        plan = Plan.proportional(
+            controller.global_batch_size,
+            strategy.start_shares(controller.size) if strategy.keeps_plan else in_force,
+            bounds,
+        )
         if self.collective.rank == 0 and bounds != controller.bounds:
             _LOGGER.info("memory bounds local batch sizes to %s", list(bounds.maximum))
         controller.bounds = bounds
         controller.adopt(plan, controller.steps_to_next)
-        found = [most if most is not None and most < total else None for most in bounds.maximum]
         self.profile.note_most_samples(found)
 
     def pause(self) -> None:

@@ -40,14 +40,14 @@ class Full(layers.Layer):
         return x + 0 * tf.cast(tf.ensure_shape(num_samples, []), x.dtype)
 
 
-def _net(full):
+def _net(full, width=8):
     keras.utils.set_random_seed(1)
-    hidden = [layers.Dense(8), layers.BatchNormalization(), full, layers.Dropout(0.3, seed=2)]
+    hidden = [layers.Dense(width), layers.BatchNormalization(), full, layers.Dropout(0.3, seed=2)]
     return keras.Sequential([layers.Input((5,)), *hidden, layers.Dense(CLASSES)])
 
 
-def _train(full, balancer, epochs=2):
-    net = _net(full)
+def _train(full, balancer, epochs=2, width=8):
+    net = _net(full, width)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), balancer=balancer)
     net.compile(optimizer, loss=cross_entropy(), metrics=["accuracy"])
     data = balancer.dataset(points(), shuffle_seed=SEED)
@@ -89,10 +89,27 @@ def check_what_was_found_is_in_the_profile():
         assert len(names) == 1 and names[0].startswith("fast device")
 
 
-def _fingerprint():
+def check_what_bounds_a_model_does_not_bound_the_next_one():
+    path = new_folder() / "cluster.json"
+    with ranks_on("fast device", "slow device") as ranks, captured("hvd_dbs.job.session") as lines:
+        balancer = ranks.balancer(B, "even", max_batch_size="auto", profile=path)
+        _train(Full(), balancer)
+        assert balancer.plan.batch_sizes[0] == FITS
+        _train(Full(11), balancer, width=6)
+    assert set(balancer.plan.batch_sizes) == {B // hvd.size()}
+    if hvd.rank() == 0:
+        bounds = [line.getMessage().rpartition(" to ")[2] for line in lines]
+        none = ", None" * (hvd.size() - 1)
+        assert bounds == [f"[{FITS}{none}]", f"[10{none}]"]  # 95 % of 11.
+        for width, most in ((8, FITS), (6, 10)):
+            known = read_profile(path, _fingerprint(width), B).most
+            assert list(known.values()) == [most]
+
+
+def _fingerprint(width=8):
     from hvd_dbs.keras.model_fingerprint import model_fingerprint
 
-    net = _net(Full())
+    net = _net(Full(), width)
     net.compile("sgd", "mse")
     return model_fingerprint(net)
 

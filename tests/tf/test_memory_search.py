@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hvd_dbs.balancing import Bounds
 from hvd_dbs.comm.collective import AloneCollective
-from hvd_dbs.job.memory_bounds import MemoryBounds, largest_that_fits
+from hvd_dbs.job.memory_bounds import MemoryBounds, largest_that_fits, within_memory
 from hvd_dbs.keras.model_fingerprint import model_fingerprint
 from tests.jobs import python, run_job
 
@@ -35,18 +35,22 @@ def test_the_largest_number_is_found_to_a_part_of_it(limit, start, most):
 def test_what_was_found_bounds_the_plan():
     memory = MemoryBounds(is_wanted=True)
     bounds = Bounds.of(1, minimum=4, multiple_of=4)
-    assert memory.within(bounds, AloneCollective()) == bounds
+
+    def bounded(given=bounds):
+        return within_memory(given, memory.by_rank(AloneCollective()))
+
+    assert bounded() == bounds
     memory.note_found(100, 100)
     assert memory.is_known
-    assert memory.within(bounds, AloneCollective()) == bounds
+    assert bounded() == bounds
     memory.note_found(100, 1000)
-    assert memory.within(bounds, AloneCollective()).maximum == (95,)
-    assert memory.within(Bounds.of(1, maximum=60), AloneCollective()).maximum == (60,)
+    assert bounded().maximum == (95,)
+    assert bounded(Bounds.of(1, maximum=60)).maximum == (60,)
     assert memory.note_lack(60) == 54
-    assert memory.within(bounds, AloneCollective()).maximum == (54,)
+    assert bounded().maximum == (54,)
     memory.note_lack(4)
     with pytest.raises(ValueError, match="memory of rank 0 holds a step of 3 samples, but its"):
-        memory.within(bounds, AloneCollective())
+        bounded()
 
 
 def test_what_was_found_is_of_one_model():
