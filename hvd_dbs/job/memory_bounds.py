@@ -34,28 +34,32 @@ class MemoryBounds:
 
     Attributes:
         is_wanted: Likewise.
-        is_known: Whether the search is over.
-        most: Most samples that fit; None: not known, or all that were tried.
+        most: Most samples that fit, for the model that is trained; None: not known, or all fit that
+            were tried so far, and a larger global batch may not.
     """
 
     def __init__(self, is_wanted: bool) -> None:
         self.is_wanted = is_wanted
-        self.is_known = False
         self.most: int | None = None
-        self._model = ""
+        self._model, self._tried = "", 0
 
     def begin_training(self, model: str) -> None:
         """What was found for a model of another fingerprint is not known of this one."""
         if model != self._model:
-            self._model, self.is_known = model, False
+            self._model, self.most, self._tried = model, None, 0
 
-    def note(self, most: int | None) -> None:
-        """The search is over; None: all that a rank may ever get fits."""
-        self.most, self.is_known = most, True
+    def is_known(self, num_samples: int) -> bool:
+        """Whether there is nothing to search where a rank gets so many samples at most."""
+        return self.most is not None or num_samples <= self._tried
 
-    def note_found(self, found: int, most: int) -> None:
-        """So many samples were found to fit, of the most that a rank may ever get."""
-        self.note(max(1, round(_IN_TRAINING * found)) if found < most else None)
+    def note(self, most: int) -> None:
+        """So many samples fit, as an earlier training has found."""
+        self.most = most
+
+    def note_found(self, found: int, tried: int) -> None:
+        """So many samples were found to fit, of those that a rank may get at most."""
+        self.most = max(1, round(_IN_TRAINING * found)) if found < tried else None
+        self._tried = tried
 
     def note_lack(self, num_samples: int) -> int:
         """A step of so many samples did not fit. Returns how many will be tried."""

@@ -38,7 +38,8 @@ def bound_by_memory(
     """Bounds local batch sizes by what fits into each rank's memory, if that is wanted. Collective.
 
     Each rank tries by itself, with the model's own training step and its own data. What a profile
-    knows of a rank's kind of device is not tried again.
+    knows of a rank's kind of device is not tried again, nor what was found for this model before; a
+    global batch that is larger than the one that fitted then is.
 
     Args:
         model: A compiled model that is built, in `fit`.
@@ -54,9 +55,10 @@ def bound_by_memory(
     if not memory.is_wanted:
         return
     memory.begin_training(fingerprint)
+    session.loop.finish_resize()  # One that waits since a fit was interrupted.
     known = session.profile.most_samples(fingerprint)
     with agreement.raising_together(session.collective):
-        if not memory.is_known:
+        if not memory.is_known(_most(session, session.position.stage)):
             if known is not None:
                 memory.note(known)
             else:
@@ -64,10 +66,15 @@ def bound_by_memory(
     session.bound_by_memory()
 
 
+def _most(session: Session, stage: IndexStage) -> int:
+    """The most samples that a rank may get in a step."""
+    return min(session.controller.global_batch_size, stage.num_samples)
+
+
 def _search(
     model: keras.Model, session: Session, training: MicroBatchedTraining
 ) -> tuple[int, int]:
-    """Most samples that fit, and the most that this rank may ever get."""
+    """Most samples that fit, and the most that this rank may get."""
     call = call_of_fit()
     dataset: Any = None if call is None else call.f_locals.get("x")
     stage = stage_of(dataset)
@@ -76,8 +83,7 @@ def _search(
             'max_batch_size="auto" tries the data set that fit was given, and that is none of '
             "balancer.dataset. Give max_batch_size as a number."
         )
-    controller = session.controller
-    most = min(controller.global_batch_size, stage.num_samples)
+    controller, most = session.controller, _most(session, stage)
     start = max(1, controller.global_batch_size // controller.size // _FIRST_PART)
     with _unchanged(model), without_other_ranks():
         step = _step(model, training, dataset.element_spec)

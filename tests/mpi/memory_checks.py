@@ -106,6 +106,37 @@ def check_what_bounds_a_model_does_not_bound_the_next_one():
             assert list(known.values()) == [most]
 
 
+def check_a_global_batch_that_has_grown_is_searched_again():
+    full, balancer = Full(20), hvd.Balancer(B, "even", max_batch_size="auto")
+    _train(full, balancer)
+    assert set(balancer.plan.batch_sizes) == {B // hvd.size()}
+    full.tried.clear()
+    _train(full, balancer)
+    assert max(full.tried) == B // hvd.size()  # All of a global batch is known to fit.
+    balancer.resize(3 * B)
+    _train(full, balancer)
+    assert balancer.plan.batch_sizes[0] == 19  # 95 % of 20.
+    full.tried.clear()
+    _train(full, balancer)
+    assert hvd.rank() != 0 or max(full.tried) == 19
+
+
+def check_a_global_batch_that_grows_after_a_fit_was_interrupted_is_searched():
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    net, balancer = _net(Full(20)), hvd.Balancer(B, "even", max_batch_size="auto")
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), balancer=balancer)
+    net.compile(optimizer, loss=cross_entropy())
+    data = balancer.dataset(points(), shuffle_seed=SEED)
+    with pytest.raises(KeyboardInterrupt):
+        fit(net, balancer, data, callbacks=[Stop()])
+    balancer.resize(3 * B)  # It waits for the end of the epoch.
+    fit(net, balancer, data)
+    assert balancer.plan.batch_sizes[0] == 19
+
+
 def _fingerprint(width=8):
     from hvd_dbs.keras.model_fingerprint import model_fingerprint
 

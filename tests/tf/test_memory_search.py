@@ -41,7 +41,6 @@ def test_what_was_found_bounds_the_plan():
 
     assert bounded() == bounds
     memory.note_found(100, 100)
-    assert memory.is_known
     assert bounded() == bounds
     memory.note_found(100, 1000)
     assert bounded().maximum == (95,)
@@ -53,14 +52,32 @@ def test_what_was_found_bounds_the_plan():
         bounded()
 
 
-def test_what_was_found_is_of_one_model():
+def test_what_fits_is_searched_again_where_a_rank_may_get_more():
     memory = MemoryBounds(is_wanted=True)
-    memory.begin_training("frozen")
-    memory.note_found(100, 1000)
-    memory.begin_training("frozen")
-    assert memory.is_known
-    memory.begin_training("all of it")
-    assert not memory.is_known
+    memory.begin_training("m")
+    assert not memory.is_known(1)
+    memory.note_found(64, 64)
+    assert memory.is_known(64) and memory.is_known(10) and not memory.is_known(65)
+    memory.note_found(1000, 4096)
+    assert memory.is_known(4096) and memory.is_known(10**6)
+
+
+def test_what_an_earlier_training_found_is_not_searched():
+    memory = MemoryBounds(is_wanted=True)
+    memory.begin_training("m")
+    memory.note(48)
+    assert memory.is_known(4096) and memory.most == 48
+
+
+def test_what_was_found_is_of_one_model():
+    for found in (100, 1000):
+        memory = MemoryBounds(is_wanted=True)
+        memory.begin_training("frozen")
+        memory.note_found(found, 1000)
+        memory.begin_training("frozen")
+        assert memory.is_known(1000)
+        memory.begin_training("all of it")
+        assert not memory.is_known(1) and memory.most is None
 
 
 def test_a_model_of_which_other_weights_are_trained_is_another_one():
