@@ -23,9 +23,10 @@ PAUSES = "equal, pauses"
 GENERATED = {"curves: saw-tooth": ("sawtooth",), "curves: smooth": ("affine", "saturating")}
 MEASURED = "curves: measured"
 
-HALF_AS_LONG = {"neighbours", "contention", "delays", *GENERATED, MEASURED}
+HALF_AS_LONG = {"contention", "delays", *GENERATED, MEASURED}
 """Classes with decisions at nearly each step, most of the time of all runs. What happens in them
-happens all the time, or at the start, so half of the steps show it."""
+happens all the time, or at the start, so half of the steps show it. How often neighbours come is
+learnt from many of them."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "surprise: pause": (
         "A surprise is never a pause.",
-        _priors(surprise, pause_rate=1e-12),
+        [(surprise, "_pause", lambda state, seen, z, known: np.full_like(z, -_INF))],
     ),
     "surprise: return": (
         "A surprise is never a return to the baseline speed.",

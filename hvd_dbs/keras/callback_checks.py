@@ -75,11 +75,17 @@ def require_averages(callbacks: Sequence[keras.callbacks.Callback]) -> None:
     """Checks that nothing acts on what this rank alone has measured.
 
     Without averages, metrics of a validation may be the same on all ranks by themselves; those of
-    training never are.
+    training never are, nor is the loss of a step.
 
     Raises:
         ValueError: If a callback would.
     """
+    if any(isinstance(one, keras.callbacks.TerminateOnNaN) for one in callbacks):
+        raise ValueError(
+            "TerminateOnNaN would end the training of a rank whose own loss is NaN a step before "
+            "the others, which would wait for it. Leave it out; EarlyStopping behind "
+            "hvd.callbacks.MetricAverageCallback() stops all ranks."
+        )
     are_averaged = any(isinstance(one, MetricAverageCallback) for one in callbacks)
     for callback in callbacks:
         if isinstance(callback, MetricAverageCallback):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import Collective
-from hvd_dbs.keras.internals import is_class_of_keras, metrics_within
+from hvd_dbs.keras.internals import has_unbuilt_metrics, is_class_of_keras, metrics_within
 
 MetricValues = list[tuple[keras.Variable, NDArray[Any]]]
 """Variables of metrics, and a value of each."""
@@ -73,6 +73,29 @@ def metric_values(model: keras.Model) -> MetricValues:
     return [(variable, variable.numpy()) for variable in model.metrics_variables]
 
 
+def names_of_results(model: keras.Model, values: MetricValues, logs: Mapping[str, Any]) -> set[str]:
+    """Names of those of this rank's logs that are what its metrics have counted.
+
+    Others are numbers of the last step, that a `train_step` returns, or come from callbacks.
+
+    Args:
+        model: Its metrics are afterwards what they were.
+        values: What its metrics had counted when the logs were made.
+        logs: Results by name.
+    """
+    if has_unbuilt_metrics(model):  # It has not trained.
+        return set()
+    now = metric_values(model)
+    _assign(values)
+    results = model.get_metrics_result()
+    _assign(now)
+    return {
+        name
+        for name, value in results.items()
+        if name in logs and np.array_equal(value, logs[name], equal_nan=True)
+    }
+
+
 def results_over_ranks(
     collective: Collective,
     model: keras.Model,
@@ -97,17 +120,15 @@ def results_over_ranks(
         Results by name; none of what is no result of a metric on some rank, such as a number that
         a `train_step` returns, or where the metrics have been used for something else since.
     """
-    now = metric_values(model)
-    _assign(values)
     others = _names_that_may_be_no_sums(model)
     stands = [
         name
-        for name, value in model.get_metrics_result().items()
-        if name in logs
-        and np.array_equal(value, logs[name], equal_nan=True)
-        and not any(_is_of(name, other) for other in others)
+        for name in names_of_results(model, values, logs)
+        if not any(_is_of(name, other) for other in others)
     ]
     found = agreement.allgather_json(collective, [len(values), sorted(stands)])
+    now = metric_values(model)
+    _assign(values)
     names = set.intersection(*(set(names) for _, names in found))
     results = {}
     if names and len({num_values for num_values, _ in found}) == 1:

@@ -231,13 +231,13 @@ def make_reducing(optimizer: Any, reduction: Reduction) -> Any:
 
 
 def _inside_condition() -> bool:
-    """Whether what is traced now is within a branch of a condition."""
-    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-    while graph is not None:
-        if type(graph).__name__ == "CondBranchFuncGraph":
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False
+    """Whether what is traced now is a branch of a condition, not a function called in one.
+
+    With several steps in a call, Keras calls its step where there are data, as all ranks have.
+    """
+    if tf.executing_eagerly():
+        return False
+    return type(tf.compat.v1.get_default_graph()).__name__ == "CondBranchFuncGraph"
 
 
 def is_reducing(optimizer: Any) -> bool:

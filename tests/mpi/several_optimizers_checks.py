@@ -72,6 +72,39 @@ def check_each_optimizer_goes_on_for_the_weights_that_it_updates():
         np.testing.assert_allclose(train(2, folder), train(2), atol=1e-6)
 
 
+class NumberOfStep(keras.Sequential):
+    """Returns a number of the step that no metric of the model has counted."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = hvd.global_mean(tf.square(self(x, training=True)[:, 0] - y))
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"of_step": loss}
+
+
+def check_numbers_of_a_train_step_are_those_of_the_last_global_batch():
+    for left in (1, 5, B):
+        _require_number_of_last_step(left)
+
+
+def _require_number_of_last_step(left):
+    x = np.random.default_rng(0).normal(size=(2 * B + left, 3)).astype(np.float32)
+    balancer = hvd.Balancer(B, hvd.strategies.static([3, *[1] * (hvd.size() - 1)]))
+    keras.utils.set_random_seed(3)
+    net = NumberOfStep([keras.layers.Input([3]), keras.layers.Dense(1)])
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0), balancer=balancer))
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        hvd.callbacks.DynamicBatchSizeCallback(balancer),
+    ]
+    history = net.fit(balancer.dataset((x, x.sum(axis=1))), verbose=0, callbacks=callbacks)
+    expected = np.mean((net.predict(x[-left:], verbose=0)[:, 0] - x[-left:].sum(axis=1)) ** 2)
+    np.testing.assert_allclose(history.history["of_step"], expected, rtol=1e-5)
+
+
 def check_the_ramp_is_of_one_optimizer():
     balancer = hvd.Balancer(B, "even")
     dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)

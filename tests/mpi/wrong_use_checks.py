@@ -237,6 +237,8 @@ def check_callbacks_that_steer_act_on_averages_and_are_everywhere():
                 net.fit(dataset, callbacks=given, verbose=0)
     wrong = on_last_rank([average], [average, stop])
     if hvd.size() > 1:
+        with pytest.raises(ValueError, match="TerminateOnNaN would end the training of a rank"):
+            fit(net, balancer, dataset, callbacks=[average, keras.callbacks.TerminateOnNaN()])
         with pytest.raises(ValueError, match=r"that steer.*EarlyStopping on .*; none on"):
             fit(net, balancer, dataset, callbacks=wrong)
     right = [average, stop, keras.callbacks.ReduceLROnPlateau("loss")]

@@ -49,7 +49,8 @@ def command(
     """
     with input_errors():
         if compare != (other is not None):
-            raise InputError("--compare needs two journals: hvd-dbs report --compare A B.")
+            given = "one journal" if other is None else "two journals without --compare"
+            raise InputError(f"report was given {given}. Give hvd-dbs report --compare A B.")
         if other is not None:
             same = journal.name == other.name
             names = (str(journal), str(other)) if same else (journal.name, other.name)

@@ -59,8 +59,8 @@ def view(part: JournalPart, num_ranks: int, unicode: bool = True) -> RenderableT
 def round_line(entry: RoundEntry) -> str:
     """A round in one line, for what is no terminal."""
     step = f"step {_milliseconds(entry.step_seconds)}"
-    plan = f"{Plan(entry.batch_sizes)} -> {Plan(entry.plan)}" if entry.changed else "plan kept"
-    return f"epoch {entry.epoch}, step {entry.step}: {step}; {plan}: {entry.reason}"
+    plan = f"{Plan(entry.batch_sizes)} -> {Plan(entry.plan)}: " if entry.changed else ""
+    return f"epoch {entry.epoch}, step {entry.step}: {step}; {plan}{entry.reason}"
 
 
 def _change(entry: RoundEntry) -> str:

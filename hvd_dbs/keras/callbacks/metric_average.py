@@ -14,6 +14,7 @@ from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.keras.metric_sums import (
     MetricValues,
     metric_values,
+    names_of_results,
     results_over_ranks,
     sum_metrics,
 )
@@ -28,8 +29,9 @@ class MetricAverageCallback(keras.callbacks.Callback):
     - With a balanced optimizer what the metrics of all ranks have counted is added up once an
       epoch, so that training metrics are those of one process that sees the same samples in the
       same steps, also those that are no averages, such as AUC. A metric that derives from
-      `keras.metrics.Metric` itself, and what is no metric of the model, such as a number that a
-      `train_step` of one's own returns, is averaged, weighted by each rank's samples in the epoch.
+      `keras.metrics.Metric` itself is averaged, weighted by each rank's samples in the epoch; what
+      is no metric of the model, such as a number that a `train_step` of one's own returns of its
+      last step, by those in that step.
     - An evaluation of `balancer.dataset(..., training=False)`, as `validation_data` or with
       `model.evaluate(dataset, callbacks=[this])`, adds up what the metrics of all ranks have
       counted, before Keras computes their results: those of one process over all samples, also
@@ -123,17 +125,18 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._is_in_epoch = False
         if self._collective is None or logs is None:
             return
-        numbers = {name: value for name, value in logs.items() if np.ndim(value) == 0}
-        found = agreement.allgather_json(self._collective, sorted(numbers))
-        names = sorted(set.intersection(*map(set, found)))
-        balancer = balancer_of(self.model)
-        samples = 1.0 if balancer is None else float(balancer.loop.samples_in_epoch)
-        weights = [samples, self._validation_samples]
-        row = np.array([*weights, *(float(numbers[name]) for name in names)])
+        own, balancer = dict(logs), balancer_of(self.model)
+        numbers = {name: value for name, value in own.items() if np.ndim(value) == 0}
+        counted_by = names_of_results(self.model, self._counted, own)
+        found = agreement.allgather_json(self._collective, [sorted(numbers), sorted(counted_by)])
+        names, counted_by = (
+            set.intersection(*map(set, lists)) for lists in zip(*found, strict=True)
+        )
+        weights = [*self._samples(balancer), self._validation_samples]
+        row = np.array([*weights, *(float(numbers[name]) for name in sorted(names))])
         rows = self._collective.allgather(row)
-        own = dict(logs)
-        for i, name in enumerate(names, start=len(weights)):
-            weight = rows[:, int(name.startswith("val_"))]
+        for i, name in enumerate(sorted(names), start=len(weights)):
+            weight = rows[:, 2 if name.startswith("val_") else int(name not in counted_by)]
             if not weight.any():  # Nobody trained by the balancer.
                 weight = np.ones(len(rows))
             counted = weight > 0
@@ -141,12 +144,20 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if balancer is not None and rows[:, 0].any():
             logs.update(self._training_results(balancer, self._collective, own))
 
+    @staticmethod
+    def _samples(balancer: Balancer | None) -> tuple[float, float]:
+        """This rank's samples in the epoch, and in its last step; 1 without a balancer."""
+        if balancer is None:
+            return 1.0, 1.0
+        loop = balancer.loop
+        in_epoch = loop.samples_in_epoch
+        return in_epoch, loop.samples_in_step(loop.steps_done - 1) if in_epoch else 0
+
     def _training_results(
         self, balancer: Balancer, collective: Collective, own: dict[str, Any]
     ) -> dict[str, Any]:
         """Results over all ranks of the metrics of the epoch. Collective."""
-        values = self._training_values or metric_values(self.model)
-        self._training_values = None
+        values, self._training_values = self._counted, None
         loop = balancer.loop
         steps = loop.steps_done
         # Only the last step may be one of padding samples.
@@ -154,6 +165,11 @@ class MetricAverageCallback(keras.callbacks.Callback):
         return results_over_ranks(
             collective, self.model, values, own, loop.samples_in_epoch, num_batches
         )
+
+    @property
+    def _counted(self) -> MetricValues:
+        """What metrics have counted of the training, also where a validation has used them."""
+        return self._training_values or metric_values(self.model)
 
     @property
     def _evaluation(self) -> Evaluation | None:

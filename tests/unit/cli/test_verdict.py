@@ -228,8 +228,9 @@ def test_two_runs_beside_each_other(tmp_path):
     assert float(row.split("|")[-2]) == pytest.approx(2.5, rel=0.02)
     same = report("--compare", paths[0], paths[0]).output
     assert "1.00 times as many" in same and "That may be noise." in same
-    assert report("--compare", paths[0]).exit_code == 2
-    assert "--compare needs two journals" in report(*paths).output
+    assert "was given one journal. Give" in report("--compare", paths[0]).output
+    assert report(*paths).exit_code == 2
+    assert "two journals without --compare" in report(*paths).output
 
 
 def test_no_what_if_where_nothing_is_measured(tmp_path):
