@@ -83,7 +83,7 @@ def require_averages(callbacks: Sequence[keras.callbacks.Callback]) -> None:
     if any(isinstance(one, keras.callbacks.TerminateOnNaN) for one in callbacks):
         raise ValueError(
             "TerminateOnNaN would end the training of a rank whose own loss is NaN a step before "
-            "the others, which would wait for it. Leave it out; EarlyStopping behind "
+            "the others, which would wait for it. Leave it out; EarlyStopping after "
             "hvd.callbacks.MetricAverageCallback() stops all ranks."
         )
     are_averaged = any(isinstance(one, MetricAverageCallback) for one in callbacks)
