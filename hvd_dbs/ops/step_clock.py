@@ -114,7 +114,10 @@ class StepClock:
             return
         self._fed.add(graph)
         with tf.control_dependencies(list(data)), tf.device("CPU"):
-            self._recorder.fed()
+            fed = self._recorder.fed()
+        # It comes last in the graph, but must not wait for what else in the step has an effect.
+        if (order := getattr(graph, "experimental_acd_manager", None)) is not None:
+            order.run_independently(fed)
 
     def ready(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         """Notes that these local gradients are ready; in the graph. Its result is for `back`."""

@@ -37,8 +37,8 @@ class Recorder(Protocol):
     def ask(self) -> None:
         """The data of a step are asked for."""
 
-    def fed(self) -> None:
-        """They are there; in the graph."""
+    def fed(self) -> tf.Operation:
+        """They are there; in the graph. Returns what takes the time."""
 
     def ready(self) -> tf.Tensor:
         """The rank's own gradients are ready; in the graph."""
@@ -100,8 +100,8 @@ class _NativeRecorder:
     def ask(self) -> None:
         self._functions.hvd_dbs_step_clock_ask(self.number)
 
-    def fed(self) -> None:
-        self._ops.hvd_dbs_step_fed(clock=self.number)
+    def fed(self) -> tf.Operation:
+        return self._ops.hvd_dbs_step_fed(clock=self.number)
 
     def ready(self) -> tf.Tensor:
         return self._ops.hvd_dbs_step_ready(clock=self.number)
@@ -168,9 +168,11 @@ class _TensorFlowRecorder:
     def ask(self) -> None:
         self._asked.assign(time.time())  # The clock of `tf.timestamp`.
 
-    def fed(self) -> None:
-        self._data_seconds.assign(tf.timestamp() - self._asked)
+    def fed(self) -> tf.Operation:
+        now = tf.timestamp()
+        self._data_seconds.assign(now - self._asked)
         self._asked.assign(_NEVER)
+        return now.op
 
     def ready(self) -> tf.Tensor:
         with tf.device("CPU"), tf.control_dependencies([self._waits.assign(True)]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -103,6 +104,34 @@ def training(mode: str = "auto", strategy: str = "adaptive") -> Iterator[hvd.Bal
         balancer.loop.end_training()
         del os.environ["HVD_DBS_NATIVE"]
         native.forget_agreement()
+
+
+def check_what_a_layer_does_is_no_wait_for_data():
+    """What has an effect, such as Python in a layer, ran before the data were noted to be there."""
+    slow = threading.Event()
+    for mode in ("1", "0") if native.loaded() else ("0",):
+        os.environ["HVD_DBS_NATIVE"] = mode
+        clock = StepClock()
+        del os.environ["HVD_DBS_NATIVE"]
+
+        @tf.function
+        def step(tensor: tf.Tensor, clock: StepClock = clock) -> tf.Tensor:
+            computed = tf.numpy_function(
+                lambda given: (slow.wait(0.5), given)[1], [tensor], tensor.dtype
+            )
+            computed = tf.ensure_shape(computed, tensor.shape)
+            clock.fed([tensor])
+            ready = clock.ready([computed])
+            (reduced,) = weighted_allreduce([computed], 1.0, name="computed")
+            clock.back(ready, [reduced], tf.constant(1, tf.int64))
+            return reduced
+
+        for _ in range(2):
+            clock.ask()
+            step(tf.ones([10]))
+        times = clock.drain()
+        assert times.busy_seconds[1] >= 0.5, mode
+        assert times.data_seconds[1] < 0.5, mode
 
 
 def check_a_change_signal_reaches_all_ranks_with_the_gradients():
