@@ -104,22 +104,23 @@ class StepClock:
         """
         self._recorder.ask()
 
-    def fed(self, data: Sequence[tf.Tensor]) -> None:
+    def fed(self, data: Sequence[tf.Tensor]) -> list[tf.Operation]:
         """Notes that these data of the step are there; in the graph, in each once.
 
-        By the host's time.
+        By the host's time. What it returns, `ready` has to come after.
         """
         graph = tf.compat.v1.get_default_graph()
         if graph in self._fed:
-            return
+            return []
         self._fed.add(graph)
         with tf.control_dependencies(list(data)), tf.device("CPU"):
             fed = self._recorder.fed()
         # It comes last in the graph, but must not wait for what else in the step has an effect.
         if (order := getattr(graph, "experimental_acd_manager", None)) is not None:
             order.run_independently(fed)
+        return [fed]
 
-    def ready(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    def ready(self, gradients: Sequence[tf.Tensor | tf.Operation]) -> tf.Tensor:
         """Notes that these local gradients are ready; in the graph. Its result is for `back`."""
         with tf.control_dependencies(list(gradients)):
             return self._recorder.ready()

@@ -68,14 +68,14 @@ class GradientReducer:
         session = self._session
         if session is None:
             return self.reduce(gradients, 1.0, num_ranks(self.process_set))
-        clock = session.clock
+        clock, fed = session.clock, list[tf.Operation]()
         if not tf.executing_eagerly():
             clock.restart()  # The step that traces is not a typical one.
             if data := _data_of_step(tf.compat.v1.get_default_graph(), gradients):
-                clock.fed(data)
+                fed = clock.fed(data)
         samples = session.samples
         num_samples, work, total = samples.work()
-        ready = clock.ready(_present(gradients))
+        ready = clock.ready([*_present(gradients), *fed])
         gradients = self._as_sent(gradients)
         own_signals = self._signals(session.loop, gradients)
         with clock.noting_buckets():

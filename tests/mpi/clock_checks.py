@@ -120,8 +120,7 @@ def check_what_a_layer_does_is_no_wait_for_data():
                 lambda given: (slow.wait(0.5), given)[1], [tensor], tensor.dtype
             )
             computed = tf.ensure_shape(computed, tensor.shape)
-            clock.fed([tensor])
-            ready = clock.ready([computed])
+            ready = clock.ready([*clock.fed([tensor]), computed])
             (reduced,) = weighted_allreduce([computed], 1.0, name="computed")
             clock.back(ready, [reduced], tf.constant(1, tf.int64))
             return reduced
@@ -132,6 +131,16 @@ def check_what_a_layer_does_is_no_wait_for_data():
         times = clock.drain()
         assert times.busy_seconds[1] >= 0.5, mode
         assert times.data_seconds[1] < 0.5, mode
+
+
+def check_data_are_noted_before_gradients_are():
+    if native.loaded() is None:
+        pytest.skip("operations of the native library")
+    reducer = GradientReducer(hvd.Balancer(B))
+    step = tf.function(lambda batch: reducer([2 * batch])[0])
+    graph = step.get_concrete_function(tf.TensorSpec([2])).graph
+    (ready,) = [one for one in graph.get_operations() if one.type == "HvdDbsStepReady"]
+    assert "HvdDbsStepFed" in [one.type for one in ready.control_inputs]
 
 
 def check_a_change_signal_reaches_all_ranks_with_the_gradients():
