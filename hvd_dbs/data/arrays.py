@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.data.fingerprint import Fingerprint
+from hvd_dbs.data.items import without_lists
 from hvd_dbs.data.source import Source
 
 _SHOWN = 8
@@ -16,7 +17,7 @@ _SHOWN = 8
 
 
 class Arrays(Source):
-    """Arrays or tensors in any nesting of tuples, lists and dicts.
+    """Arrays or tensors in any nesting of tuples, lists and dicts; lists become tuples.
 
     Args:
         arrays: All with the same first dimension, which counts the samples.
@@ -49,7 +50,7 @@ class Arrays(Source):
                     "as hvd.data.RandomAccess(...)."
                 )
         with tf.device("CPU"):
-            self._tensors = tf.nest.map_structure(tf.convert_to_tensor, arrays)
+            self._tensors = without_lists(tf.nest.map_structure(tf.convert_to_tensor, arrays))
         leaves = tf.nest.flatten(self._tensors)
         if not leaves or any(leaf.shape.rank == 0 for leaf in leaves):
             shapes = ", ".join(str(tuple(leaf.shape)) for leaf in leaves[:_SHOWN])

@@ -151,6 +151,16 @@ def _standard(item: Any) -> Any:
     return np.asarray(item) if isinstance(item, list) else item
 
 
+def without_lists(nested: Any) -> Any:
+    """The same with tuples in place of lists, whose tensors tf.data would stack into one."""
+    if isinstance(nested, dict):
+        return {name: without_lists(part) for name, part in nested.items()}
+    if not isinstance(nested, tuple | list):
+        return nested
+    parts = [without_lists(part) for part in nested]
+    return type(nested)(*parts) if hasattr(nested, "_fields") else tuple(parts)
+
+
 def _named(leaf: Any, item: Any) -> str:
     """Of which type a leaf is and where in the item, such as "None at [1]['mask']"."""
     kind = "None" if leaf is None else f"the {type(leaf).__name__} {leaf!r}"

@@ -226,6 +226,21 @@ def ours():
     return make_dataset(Arrays(np.arange(8)), stage)
 
 
+def nested(numbers):
+    """Inputs of one shape in lists, as Keras's models take them."""
+    return {"in": [numbers, 10 * numbers]}, [numbers]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "records"])
+def test_lists_of_inputs_stay_separate(kind):
+    records = TFRecords(record_files(9), lambda batch: nested(numbers(batch)))
+    source = Arrays(nested(np.arange(9))) if kind == "arrays" else records
+    (inputs, labels), *_ = make_dataset(source, IndexStage(9, None, 0, (4,))).as_numpy_iterator()
+    assert isinstance(inputs["in"], tuple) and isinstance(labels, tuple)  # No array of two rows.
+    assert [part.tolist() for part in inputs["in"]] == [[0, 1, 2, 3], [0, 10, 20, 30]]
+    assert [part.tolist() for part in labels] == [[0, 1, 2, 3]]
+
+
 def test_what_every_method_of_a_dataset_does_to_batches_is_known():
     public = {name for name in dir(tf.data.Dataset) if not name.startswith("_")}
     assert public == {*NO_MOVE, *MOVES, *NOT_BEHIND}

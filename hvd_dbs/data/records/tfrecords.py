@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from hvd_dbs.data.items import without_lists
 from hvd_dbs.data.records import reader as records
 from hvd_dbs.data.records.index import index_files
 from hvd_dbs.data.records.reader import Records
@@ -209,7 +210,7 @@ def _parsed(parse: Parse, batch: tf.Tensor) -> Any:
         for leaf in leaves
     ]
     with tf.control_dependencies(checks):
-        return tf.nest.map_structure(tf.identity, samples)
+        return without_lists(tf.nest.map_structure(tf.identity, samples))
 
 
 def _expand(patterns: Sequence[str]) -> list[Path]:
