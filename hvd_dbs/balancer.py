@@ -240,7 +240,7 @@ class Balancer:
             ValueError: On all ranks, if it is not a state of such a balancer and data set on each
                 of them, or ranks were given different ones.
         """
-        self._session.resumption.load(state)
+        self._session.load(state)
 
     def rejoin(self, state: Mapping[str, Any], global_batch_size: int) -> None:
         """Goes on from a `state_dict` with the ranks that an elastic job has now. Collective.

@@ -100,8 +100,7 @@ class TrainingLoop:
             steps_in_call: How many steps run between two calls of `end_steps`.
             model: A name by which a profile knows the model again.
         """
-        self._finish_round()  # Of a fit that was interrupted.
-        self.finish_resize()
+        self.finish_interrupted()
         self.profile.begin_training(model, is_new=self.position.is_new)
         self.is_training = True
         self._steps_in_call = steps_in_call
@@ -216,6 +215,11 @@ class TrainingLoop:
         self._resizing.want(global_batch_size)
         if not self.position.is_in_epoch:
             self.finish_resize()
+
+    def finish_interrupted(self) -> None:
+        """Ends what is under way since a `fit` was interrupted. Collective where anything is."""
+        self._finish_round()
+        self.finish_resize()
 
     def finish_resize(self) -> None:
         """Changes the global batch size if that has waited for the end of the epoch. Collective."""

@@ -144,10 +144,15 @@ class Session:
             self.loop.check_resize(whole_number("global_batch_size", global_batch_size))
         self.loop.resize(int(global_batch_size))
 
+    def load(self, state: Mapping[str, Any]) -> None:
+        """See `Balancer.load_state_dict`. Collective."""
+        self.loop.finish_interrupted()  # Its plan would replace the state's on all ranks but 0.
+        self.resumption.load(state)
+
     def rejoin(self, state: Mapping[str, Any], global_batch_size: int) -> None:
         """See `Balancer.rejoin`. Collective."""
         if not isinstance(self.collective, ElasticCollective):
-            self.resumption.load(state)  # The ranks of other jobs do not change.
+            self.load(state)  # The ranks of other jobs do not change.
             return
         self.resumption.remember()
         self.collective.meet()

@@ -55,7 +55,7 @@ def bound_by_memory(
     if not memory.is_wanted:
         return
     memory.begin_training(fingerprint)
-    session.loop.finish_resize()  # One that waits since a fit was interrupted.
+    session.loop.finish_interrupted()  # Its round knows of no new bounds.
     known = session.profile.most_samples(fingerprint)
     with agreement.raising_together(session.collective):
         if not memory.is_known(_most(session, session.position.stage)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from keras import layers
 import hvd_dbs.keras as hvd
 from hvd_dbs.job.profile_file import read_profile
 from tests.mpi.exactness_models import CLASSES, cross_entropy, points
-from tests.mpi.problems import SEED, fit, flat, hvd_collective
+from tests.mpi.problems import SEED, fit, flat, hvd_collective, scripted
 from tests.mpi.profile_checks import ranks_on
 from tests.mpi.together import captured, new_folder
 
@@ -135,6 +137,25 @@ def check_a_global_batch_that_grows_after_a_fit_was_interrupted_is_searched():
     balancer.resize(3 * B)  # It waits for the end of the epoch.
     fit(net, balancer, data)
     assert balancer.plan.batch_sizes[0] == 19
+
+
+def check_bounds_that_are_found_hold_after_the_round_of_a_fit_that_was_interrupted():
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 3:
+                raise KeyboardInterrupt
+
+    plan = (B - hvd.size() + 1, *(hvd.size() - 1) * [1])
+    balancer = hvd.Balancer(B, scripted([plan]), every=1, max_batch_size="auto")
+    data = balancer.dataset(points(), shuffle_seed=SEED)
+    for fits, callbacks in ((B, [Stop()]), (FITS, [])):
+        net = _net(Full(fits), width=fits)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), balancer=balancer)
+        net.compile(optimizer, loss=cross_entropy())
+        with contextlib.suppress(KeyboardInterrupt):
+            fit(net, balancer, data, epochs=1, callbacks=callbacks)
+    plans = hvd_collective().allgather(np.array(balancer.plan.batch_sizes))
+    np.testing.assert_array_equal(plans, [(FITS, B - FITS)] * 2)
 
 
 def _fingerprint(width=8):

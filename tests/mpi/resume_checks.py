@@ -25,6 +25,7 @@ from tests.mpi.problems import (
     flat,
     hvd_collective,
     images,
+    make_timings_usable,
     model,
     one_process_run,
     scripted,
@@ -158,6 +159,24 @@ def check_training_that_cannot_go_on_so_says_why():
         balancer.loop.begin_epoch(0)
     balancer.loop.begin_epoch(2)
     assert balancer.loop.position.num_steps_in_epoch == 4
+    balancer.loop.end_training()
+
+
+def check_a_state_is_loaded_after_the_round_of_an_interrupted_training():
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=1)
+    make_timings_usable(balancer)
+    balancer.dataset(np.arange(5 * B))
+    state = balancer.gather_state_dict()
+    balancer.loop.begin_training()
+    balancer.loop.begin_epoch(0)
+    for step in (1, 2):  # The first step of an epoch is not measured.
+        balancer.loop.end_steps(step)
+    balancer.load_state_dict(state)
+    balancer.loop.begin_training()
+    plans = hvd_collective().allgather(np.array(balancer.plan.batch_sizes))
+    np.testing.assert_array_equal(
+        plans, [[one["batch_size"] for one in state["ranks"]]] * hvd.size()
+    )
     balancer.loop.end_training()
 
 
