@@ -101,10 +101,10 @@ class TrainingLoop:
             model: A name by which a profile knows the model again.
         """
         self.finish_interrupted()
+        stage = self.position.stage
         self.profile.begin_training(model, is_new=self.position.is_new)
         self.is_training = True
         self._steps_in_call = steps_in_call
-        stage = self.position.stage
         self._rounds.begin_training(is_cut_by_cost=stage.is_cut_by_cost)
         self._agreed_plan = self._controller.plan
         self.position.begin_training()

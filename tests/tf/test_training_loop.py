@@ -50,6 +50,14 @@ def test_steps_that_are_over_are_counted_from_1(loop):
         loop.end_steps(1)
 
 
+def test_a_training_without_a_data_set_has_not_begun():
+    one = TrainingLoop(AloneCollective(), Controller(strategies.even(), 4, Bounds.of(1, minimum=1)))
+    with pytest.raises(RuntimeError, match="no data set to train on"):
+        one.begin_training()
+    assert not one.is_training
+    one.check_resize(8)
+
+
 def test_the_step_that_runs_now_is_known_with_its_samples():
     controller = Controller(strategies.even(), 4, Bounds.of(1, minimum=1))
     one = TrainingLoop(AloneCollective(), controller)
