@@ -175,6 +175,7 @@ class TrainingPosition:
         """A training begins, whose first epoch is not open yet."""
         self._samples.take_misfit()
         self._is_reading_checked = False
+        self.stage.start_at(self.start or Cursor())  # Not where one that was interrupted began.
         self.stage.begin_training(self._controller.batch_sizes)
         self.is_in_epoch = False
 

@@ -14,7 +14,7 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.passes import NOT_YET
 from hvd_dbs.job import overhead
 from hvd_dbs.job.loop import TrainingLoop
-from hvd_dbs.sampling import SampleCosts
+from hvd_dbs.sampling import Cursor, SampleCosts
 from tests.tf.given_clock import GivenClock
 
 
@@ -56,6 +56,17 @@ def test_a_training_without_a_data_set_has_not_begun():
         one.begin_training()
     assert not one.is_training
     one.check_resize(8)
+
+
+def test_after_an_interruption_the_epoch_that_training_went_on_with_is_a_whole_one():
+    one = TrainingLoop(AloneCollective(), Controller(strategies.even(), 4, Bounds.of(1, minimum=1)))
+    one.position.read_from(IndexStage(40, seed=None, rank=0, batch_sizes=(4,)))
+    one.position.start_at(Cursor(2, ((0, 12),)))
+    for num_steps in (7, 10):
+        one.begin_training()
+        one.begin_epoch(2)
+        assert len(list(one.position.stage.begin_pass().steps)) == num_steps
+        assert one.position.num_steps_in_epoch == num_steps
 
 
 def test_the_step_that_runs_now_is_known_with_its_samples():
