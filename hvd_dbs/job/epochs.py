@@ -80,4 +80,5 @@ def train_epochs(loop: TrainingLoop, dataset: tf.data.Dataset, numbers: range) -
         epoch = Epoch(loop, dataset, number)
         yield epoch
         epoch.end()
+    loop.position.warn_if_over()
     loop.end_training()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from hvd_dbs.balancing import Controller, Plan
 from hvd_dbs.comm.agreement import raise_together
 from hvd_dbs.comm.collective import Collective
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.ops.step_samples import StepSamples
 from hvd_dbs.sampling import Cursor, num_steps
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class TrainingPosition:
@@ -230,6 +234,17 @@ class TrainingPosition:
         # A loop that reduces its gradients with weights of its own need not report its steps.
         self.steps_done = self.steps_done or self.num_steps_in_epoch
         self._next, self.is_in_epoch = self.cursor, False
+
+    def warn_if_over(self) -> None:
+        """Warns where a training ends before the epoch in which it was to go on."""
+        if self.start is not None and self._collective.rank == 0:
+            _LOGGER.warning(
+                "Nothing is trained: by the state that was loaded training goes on in epoch %d, "
+                "and this training ends before it. To go on, load the state and give more epochs, "
+                "counted from the first one on; to train from the start, load none "
+                "(TrainingStateCallback: restore=False, or an empty folder).",
+                self.start.epoch,
+            )
 
     def end_training(self) -> None:
         """The next training begins where its arguments say."""

@@ -253,7 +253,9 @@ def check_a_damaged_training_state_is_an_error_on_all_ranks():
         return net, balancer
 
     trained, _ = train(epochs=2)
-    net, balancer = train(epochs=2)  # Nothing is left to do.
+    with captured("hvd_dbs.job.position") as records:
+        net, balancer = train(epochs=2)  # Nothing is left to do.
+    assert ["goes on in epoch 2" in one.getMessage() for one in records] == [True][hvd.rank() :]
     np.testing.assert_array_equal(flat(net), flat(trained))
     assert balancer.cursor.epoch == 2
     state = folder / "training_state.json"
@@ -297,6 +299,16 @@ def check_a_damaged_training_state_is_an_error_on_all_ranks():
     assert state.read_text() == good
     net, balancer = train(epochs=2)
     np.testing.assert_array_equal(flat(net), flat(trained))
+
+
+def check_a_loop_that_goes_on_after_its_last_epoch_says_so():
+    balancer = hvd.Balancer(B, "even")
+    dataset = balancer.dataset(np.arange(5 * B))
+    balancer.load_state_dict({**balancer.state_dict(), "epoch": 2})
+    with captured("hvd_dbs.job.position") as records:
+        assert list(balancer.epochs(dataset, 2)) == []
+        assert list(balancer.epochs(dataset, 0)) == []  # As the script says.
+    assert ["Nothing is trained" in one.getMessage() for one in records] == [True][hvd.rank() :]
 
 
 def check_a_folder_that_cannot_be_is_an_error_on_all_ranks():

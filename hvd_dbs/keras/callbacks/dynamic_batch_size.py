@@ -176,6 +176,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """Lets go of the data set."""
         self.params.pop(_IN_FIT, None)
         clear_initial_epoch(self.model, self._position)
+        self._position.warn_if_over()
         self._loop.end_training()
 
     def _check_plan(self, statistics: BatchStatistics) -> None:
