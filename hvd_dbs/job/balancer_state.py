@@ -68,12 +68,10 @@ class BalancerState:
             rank.slot: RankMemory(rank.batch_size, rank.model, rank.device) for rank in self.ranks
         }
 
-    def with_memories(
-        self, models: Sequence[dict[str, Any] | None], solver: dict[str, Any]
-    ) -> BalancerState:
-        """The same with the memory of every rank's time model, by rank, and of the solver."""
+    def with_memories(self, models: Sequence[dict[str, Any] | None]) -> BalancerState:
+        """The same with the memory of every rank's time model, by rank."""
         ranks = [replace(rank, model=m) for rank, m in zip(self.ranks, models, strict=True)]
-        return replace(self, ranks=tuple(ranks), solver=solver)
+        return replace(self, ranks=tuple(ranks))
 
     def plain(self) -> dict[str, Any]:
         """The state as plain JSON data."""

@@ -96,11 +96,10 @@ class Resumption:
 
     def gather(self) -> BalancerState:
         """The state with the memory of all ranks, on all ranks. Collective."""
-        state = self.state()
-        own = {"model": state.ranks[self._collective.rank].model, "solver": state.solver}
-        rows = agreement.allgather_json(self._collective, own)
-        # Rank 0 decides, so it alone has the solver's memory.
-        return state.with_memories([row["model"] for row in rows], rows[0]["solver"])
+        rows = agreement.allgather_json(self._collective, self.state().plain())
+        models = [row["ranks"][rank]["model"] for rank, row in enumerate(rows)]
+        # Rank 0 decides: it has the solver's memory, and a plan that others do not know yet.
+        return BalancerState.of(rows[0]).with_memories(models)
 
     def load(self, plain: Any) -> None:
         """Goes on from a state, on all ranks or on none. Collective.

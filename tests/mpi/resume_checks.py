@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import time
 import warnings
 from itertools import chain
 
@@ -32,7 +33,7 @@ from tests.mpi.problems import (
     sgd,
     some_plans,
 )
-from tests.mpi.together import captured, global_batch, meet, new_folder, on_last_rank
+from tests.mpi.together import captured, global_batch, meet, new_folder, on_last_rank, shared
 
 B = 16
 
@@ -177,6 +178,24 @@ def check_a_state_is_loaded_after_the_round_of_an_interrupted_training():
     np.testing.assert_array_equal(
         plans, [[one["batch_size"] for one in state["ranks"]]] * hvd.size()
     )
+    balancer.loop.end_training()
+
+
+def check_a_gathered_state_is_the_same_on_all_ranks_while_rank_0_alone_knows_the_next_plan():
+    balancer = hvd.Balancer(B, scripted(some_plans(B)), every=1)
+    make_timings_usable(balancer)
+    balancer.dataset(np.arange(5 * B))
+    balancer.loop.begin_training()
+    balancer.loop.begin_epoch(0)
+    for step in (1, 2):
+        balancer.loop.end_steps(step)
+    limit = time.monotonic() + 60
+    while hvd.rank() == 0 and balancer.plan == balancer.loop.agreed_plan and hvd.size() > 1:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    state = balancer.gather_state_dict()
+    assert state == json.loads(shared(json.dumps(state)))
+    balancer.load_state_dict(state)
     balancer.loop.end_training()
 
 
