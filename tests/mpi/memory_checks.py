@@ -42,6 +42,19 @@ class Full(layers.Layer):
         return x + 0 * tf.cast(tf.ensure_shape(num_samples, []), x.dtype)
 
 
+class SmallEverywhere(Full):
+    """Runs out of memory on all ranks."""
+
+    def call(self, x, training=False):
+        num_samples = tf.numpy_function(self.allocate, [tf.shape(x)[0]], tf.int32)
+        return x + 0 * tf.cast(tf.ensure_shape(num_samples, []), x.dtype)
+
+    def allocate(self, num_samples):
+        if num_samples > self.fits:
+            raise MemoryError("on purpose")
+        return num_samples
+
+
 def _net(full, width=8):
     keras.utils.set_random_seed(1)
     hidden = [layers.Dense(width), layers.BatchNormalization(), full, layers.Dropout(0.3, seed=2)]
@@ -123,6 +136,16 @@ def check_a_global_batch_that_has_grown_is_searched_again():
     assert hvd.rank() != 0 or max(full.tried) == 19
 
 
+def check_a_global_batch_may_grow_for_a_smaller_model():
+    balancer = hvd.Balancer(2 * hvd.size(), "even", max_batch_size="auto")
+    _train(SmallEverywhere(2), balancer)
+    balancer.resize(B)
+    with pytest.raises(ValueError, match="allows at most"):
+        _train(SmallEverywhere(2), balancer)
+    _train(Full(11), balancer, width=6)
+    assert set(balancer.plan.batch_sizes) == {B // hvd.size()}
+
+
 def check_a_global_batch_that_grows_after_a_fit_was_interrupted_is_searched():
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -167,18 +190,8 @@ def _fingerprint(width=8):
 
 
 def check_a_global_batch_that_does_not_fit_is_an_error_on_all_ranks():
-    class SmallEverywhere(Full):
-        def call(self, x, training=False):
-            num_samples = tf.numpy_function(self.allocate, [tf.shape(x)[0]], tf.int32)
-            return x + 0 * tf.cast(tf.ensure_shape(num_samples, []), x.dtype)
-
-        def allocate(self, num_samples):
-            if num_samples > 2:
-                raise MemoryError("on purpose")
-            return num_samples
-
     with pytest.raises(ValueError, match="allows at most"):
-        _train(SmallEverywhere(), hvd.Balancer(B, max_batch_size="auto"))
+        _train(SmallEverywhere(2), hvd.Balancer(B, max_batch_size="auto"))
     with pytest.raises(ValueError, match="memory of rank 0 does not hold a step of one sample"):
         _train(Full(0), hvd.Balancer(B, max_batch_size="auto"))
     with pytest.raises(ValueError, match="was given with micro_batch_size"):
