@@ -49,7 +49,13 @@ class Datasets:
         self._fingerprint = Fingerprint()
         self._has_warned = False
         self.evaluation = Evaluation()
-        self.evaluation.on_unwatched = self._warn_of_a_part
+        reference = weakref.ref(self)  # TensorFlow keeps stages, which must not keep a job.
+
+        def warn() -> None:
+            if (datasets := reference()) is not None:
+                datasets._warn_of_a_part()
+
+        self.evaluation.on_unwatched = self._warn = warn
 
     def make(
         self, source: Any, shuffle_seed: int | None, *, training: bool, layout: str, cost: Any
@@ -91,12 +97,21 @@ class Datasets:
         agreement.require_alike(self._collective, fingerprint.values, fingerprint.require_like)
 
     def _evaluation_stage(self, num_samples: int) -> EvaluationStage:
-        return EvaluationStage(
-            num_samples,
-            lambda: self._collective.rank,
-            lambda: self._loop.agreed_plan.batch_sizes,
-            self.evaluation,
-        )
+        reference, controller = weakref.ref(self), self._controller
+        known_rank = self._collective.rank
+
+        def rank() -> int:
+            nonlocal known_rank
+            if (datasets := reference()) is not None:
+                known_rank = datasets._collective.rank
+            return known_rank
+
+        def batch_sizes() -> tuple[int, ...]:
+            datasets = reference()
+            plan = controller.plan if datasets is None else datasets._loop.agreed_plan
+            return plan.batch_sizes
+
+        return EvaluationStage(num_samples, rank, batch_sizes, self.evaluation)
 
     def _training_stage(self, request: DatasetRequest) -> IndexStage:
         self._loop.finish_resize()
@@ -110,13 +125,7 @@ class Datasets:
             request.costs,
         )
         stage.is_endless = request.source.is_endless
-        reference = weakref.ref(self)  # TensorFlow keeps a stage, which must not keep a job.
-
-        def warn() -> None:
-            if (datasets := reference()) is not None:
-                datasets._warn_of_a_part()
-
-        stage.on_unwatched = warn
+        stage.on_unwatched = self._warn
         # The same on all ranks: so is what each of them was given.
         self._resumption.read_from(stage)
         return stage

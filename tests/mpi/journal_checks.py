@@ -125,6 +125,8 @@ def check_the_threads_of_balancers_that_are_gone_have_ended():
     for _ in range(3):
         balancer = hvd.Balancer(B, "even", journal=_new_path())
         balancer.dataset(images(80))
+        evaluated = balancer.dataset(np.arange(80), training=False)
+        mine = list(evaluated.unbatch().as_numpy_iterator())
         balancer.loop.begin_training()
         balancer.loop.end_training()
     assert hvd.rank() != 0 or set(threading.enumerate()) - before
@@ -134,6 +136,7 @@ def check_the_threads_of_balancers_that_are_gone_have_ended():
         gc.collect()
         time.sleep(0.01)
     assert not left, left
+    assert list(evaluated.unbatch().as_numpy_iterator()) == mine  # It can still be read.
 
 
 def check_a_journal_that_cannot_be_is_an_error_on_all_ranks():
