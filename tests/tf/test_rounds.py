@@ -117,6 +117,27 @@ def test_only_the_first_round_of_the_ranks_exchanges_more_than_its_rows():
     assert counts == [1, 0, 0, 0] * 2
 
 
+def test_whatever_rank_0_meets_the_others_get_an_answer(monkeypatch):
+    """Else they would wait for its broadcast, and it would have ended its training."""
+    answers = []
+
+    class Recorded(AloneCollective):
+        def broadcast(self, row):
+            answers.append(row.tolist())
+            return super().broadcast(row)
+
+    def broken(records):
+        raise ZeroDivisionError("on purpose")
+
+    controller = Controller(strategies.dbs(), 4, Bounds.of(1, minimum=1))
+    monkeypatch.setattr(controller, "decide", broken)
+    one = DecisionExchange(Recorded(), controller, lambda: Report(Measurement.of([4], [1.0])), 1)
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        one.finish()
+    *_, (status, *others) = answers  # The first round also measures the negotiation.
+    assert status == 1 and not any(others)
+
+
 def test_a_strategy_knows_what_a_round_costs():
     costs = []
     for cost in (0.0, 0.25):
