@@ -73,7 +73,7 @@ class RandomAccess(Source):
         spec = self._spec
         if not self._batched:
             return self._num_items
-        last = spec.rows(self._item(self._num_items - 1), self._num_items - 1)
+        last = spec.rows(self._fetch([self._num_items - 1])[0], self._num_items - 1)
         return (self._num_items - 1) * self._item_size + len(last[0])
 
     @property
@@ -107,11 +107,12 @@ class RandomAccess(Source):
     @functools.cached_property
     def _spec(self) -> ItemSpec:
         assert self._num_items  # Says so if there is no item 0.
-        return ItemSpec.of(self._item(0), self._batched)
+        # As batches are read: __getitems__ may return other types than __getitem__.
+        return ItemSpec.of(self._fetch([0])[0], self._batched)
 
     @functools.cached_property
     def _item_size(self) -> int:
-        return len(self._spec.rows(self._item(0), 0)[0]) if self._batched else 1
+        return len(self._spec.rows(self._fetch([0])[0], 0)[0]) if self._batched else 1
 
     @functools.cached_property
     def _pool(self) -> ThreadPoolExecutor:

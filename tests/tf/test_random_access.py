@@ -100,8 +100,7 @@ def test_batch_reads_where_offered():
             return [(number, b"\x00bytes\x00") for number in numbers]
 
         def __getitem__(self, number):
-            assert number == 0
-            return number, b"item 0"
+            return str(number), b"in another type"
 
     ((numbers, texts),) = read(RandomAccess(Many(9)), [8, 2])
     assert numbers.tolist() == [8, 2]
@@ -169,7 +168,7 @@ class FailingInMany(Failing):
 
 class TooFew(Failing):
     def __getitems__(self, numbers):
-        return numbers[1:]
+        return numbers[: len(numbers) // 2 or 1]
 
 
 @pytest.mark.parametrize(
