@@ -73,8 +73,14 @@ class RandomAccess(Source):
         spec = self._spec
         if not self._batched:
             return self._num_items
-        last = spec.rows(self._fetch([self._num_items - 1])[0], self._num_items - 1)
-        return (self._num_items - 1) * self._item_size + len(last[0])
+        number = self._num_items - 1
+        last = len(spec.rows(self._fetch([number])[0], number)[0])
+        if last > self._item_size:
+            raise ValueError(
+                f"item {number}, the last, has {last} samples, item 0 has {self._item_size}; "
+                f"expected no more than in item 0."
+            )
+        return number * self._item_size + last
 
     @property
     def identity(self) -> str:

@@ -194,6 +194,8 @@ def test_items_of_different_sizes():
     items = [np.zeros(3), np.zeros(2), np.zeros(3)]
     with pytest.raises(tf.errors.OpError, match="item 1 has 2 samples, item 0 has 3"):
         read(RandomAccess(items, batched=True), [4])
+    with pytest.raises(ValueError, match="item 1, the last, has 3 samples, item 0 has 2"):
+        assert RandomAccess(items[1:], batched=True).num_samples
 
 
 def test_a_real_array_record_file(tmp_path):
