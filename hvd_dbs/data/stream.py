@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.data.passes import Stage, counted, read_passes
@@ -25,6 +27,11 @@ _UNSEEDED = (
 _TOO_SHORT = (
     "The stream has {} samples, num_samples={} was given. Give hvd.data.Stream the number of "
     "samples that it has."
+)
+
+_EMPTY = (
+    "The stream of this rank has no samples. Give each rank some of its own: with fewer files than "
+    "ranks, shard(hvd.size(), hvd.rank()) the records instead of the files."
 )
 
 
@@ -90,8 +97,8 @@ class Stream:
             ("num_samples", self._num_samples),
             ("steps_per_epoch", self._steps_per_epoch),
         ]:
-            if value is not None and not value >= 1:
-                raise ValueError(f"{name}={value} must be at least 1.")
+            if value is not None and not (isinstance(value, int | np.integer) and value >= 1):
+                raise ValueError(f"{name}={value!r} must be at least 1, a whole number.")
         if self._steps_per_epoch is not None:
             if self._num_samples is not None:
                 raise ValueError(
@@ -180,18 +187,23 @@ class _FiniteStream(Source):
     def _samples(self) -> tf.data.Dataset:
         """All samples; fewer must not pass unnoticed."""
         known = tf.data.experimental.assert_cardinality(self._num_samples)
-        return self._dataset.concatenate(self._end_too_soon()).take(self._num_samples).apply(known)
+        end = _failing(self._dataset, self._end_too_soon)
+        return self._dataset.concatenate(end).take(self._num_samples).apply(known)
 
-    def _end_too_soon(self) -> tf.data.Dataset:
-        """In place of the samples that are missing: an error that says how many there are."""
+    def _end_too_soon(self) -> tf.Tensor:
+        """How many samples there are."""
+        found = self._dataset.reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
+        return tf.strings.format(_TOO_SHORT, (found, self._num_samples))
 
-        def say_so(_: tf.Tensor) -> tf.Tensor:
-            found = self._dataset.reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
-            text = tf.strings.format(_TOO_SHORT, (found, self._num_samples))
-            with tf.control_dependencies([tf.raw_ops.Assert(condition=False, data=[text])]):
-                return tf.constant(0)
 
-        return tf.data.Dataset.range(1).map(say_so).flat_map(lambda _: self._dataset.take(0))
+def _failing(dataset: tf.data.Dataset, text: Callable[[], tf.Tensor]) -> tf.data.Dataset:
+    """In place of samples that are missing in a data set: an error that says so."""
+
+    def fail(_: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=False, data=[text()])]):
+            return tf.constant(0)
+
+    return tf.data.Dataset.range(1).map(fail).flat_map(lambda _: dataset.take(0))
 
 
 def _shards(dataset: tf.data.Dataset) -> list[str]:
@@ -234,7 +246,8 @@ class _EndlessStream(Source):
 
     def batches(self, indices: tf.data.Dataset) -> tf.data.Dataset:
         """Groups as many of the next samples as each step has; epochs follow each other."""
-        return _grouped(indices.repeat(), self._dataset.repeat())
+        end = _failing(self._dataset, lambda: tf.constant(_EMPTY))  # No other one ends.
+        return _grouped(indices.repeat(), self._dataset.repeat().concatenate(end))
 
 
 def _grouped(rows: tf.data.Dataset, samples: tf.data.Dataset) -> tf.data.Dataset:

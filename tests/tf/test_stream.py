@@ -165,6 +165,16 @@ def test_an_endless_stream_goes_on_through_epochs_and_plans(ends):
     assert np.concatenate(batches).tolist() == (expected % 17 if ends else expected).tolist()
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_an_endless_stream_without_samples_is_an_error(repeats):
+    """Its rank would end the epoch at once, and the others wait for it."""
+    empty = nested(9).filter(lambda *_: False)
+    source = as_source(Stream(empty.repeat() if repeats else empty, steps_per_epoch=3), 4)
+    stage = IndexStage(source.num_samples, None, 0, (4,))
+    with pytest.raises(tf.errors.OpError, match="The stream of this rank has no samples"):
+        next(iter(make_dataset(source, stage)))
+
+
 @pytest.mark.parametrize(
     ("stream", "error", "text"),
     [
@@ -173,6 +183,7 @@ def test_an_endless_stream_goes_on_through_epochs_and_plans(ends):
         (Stream(tf.data.Dataset.range(0)), ValueError, "0 samples"),
         (Stream(tf.data.Dataset.range(3), num_samples=4), ValueError, "at least 4"),
         (Stream(tf.data.Dataset.range(3), num_samples=0), ValueError, "num_samples=0"),
+        (Stream(tf.data.Dataset.range(3), num_samples=3e0), ValueError, "num_samples=3.0 must be"),
         (Stream(tf.data.Dataset.range(3), num_samples=2, steps_per_epoch=2), ValueError, "one of"),
     ],
 )
