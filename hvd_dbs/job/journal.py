@@ -68,19 +68,20 @@ class Journal:
         try:
             if isinstance(entry, JobEntry):
                 self._job = entry
+            may_be_cut, self._may_be_cut = self._may_be_cut, True
             with self._path.open("a") as file:
                 text = _line(entry)
-                if file.tell() == 0 and self._job not in (None, entry):
-                    text = _line(self._job) + text  # The file is new, the job is not.
+                # The file is new and the job is not, or its entry may be one of those lost.
+                if (file.tell() == 0 or may_be_cut) and self._job not in (None, entry):
+                    text = _line(self._job) + text
                 # A line that was cut short, by us or by who wrote before, must not spoil this one.
-                is_behind = self._may_be_cut and file.tell() > 0
+                is_behind = may_be_cut and file.tell() > 0
                 file.write("\n" + text if is_behind else text)
                 size = file.tell()
             self._may_be_cut = False
             if size >= self._most_bytes and self._path.is_file():
                 self._path.replace(f"{self._path}.1")
         except Exception as error:  # Whatever it is, it is no reason to end a training.
-            self._may_be_cut = True
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:

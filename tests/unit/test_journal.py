@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -265,6 +266,33 @@ def test_behind_a_gap_the_journal_goes_on(tmp_path, caplog):
     journal.write(a_round())
     parts, num_damaged = read_journal(path)
     assert (len(parts), num_damaged, len(caplog.records)) == (1, 1, 1)
+
+
+def test_rounds_after_a_gap_are_of_their_own_job(tmp_path):
+    """The disk was full when it began, not when the job before it ended."""
+    path, away = tmp_path / "run.jsonl", tmp_path / "away"
+    written(path, JOB, a_round())
+    path.rename(away)
+    path.mkdir()  # Nothing can be written to it.
+    journal = Journal(path)
+    journal.write(replace(JOB, strategy="even"))
+    path.rmdir()
+    away.rename(path)
+    journal.write(a_round(8))
+    journal.write(a_round(12))
+    parts, num_damaged = read_journal(path)
+    assert [(part.job.strategy, len(part.rounds)) for part in parts] == [("dbs", 1), ("even", 2)]
+    assert num_damaged == 0
+
+
+def test_a_file_that_cannot_be_renamed_has_its_job_once(tmp_path):
+    path = tmp_path / "run.jsonl"
+    (tmp_path / "run.jsonl.1" / "in the way").mkdir(parents=True)
+    journal = Journal(path, most_bytes=1)
+    for entry in (JOB, a_round(), a_round(8)):
+        journal.write(entry)
+    (part,), num_damaged = read_journal(path)
+    assert (len(part.rounds), num_damaged) == (2, 0)
 
 
 def test_a_new_job_goes_on_behind_a_line_that_was_cut_short(tmp_path):
