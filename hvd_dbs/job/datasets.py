@@ -19,7 +19,7 @@ from hvd_dbs.data.request import DatasetRequest
 from hvd_dbs.job.arguments import whole_seed
 from hvd_dbs.job.loop import TrainingLoop
 from hvd_dbs.job.resumption import Resumption
-from hvd_dbs.watchdog.activity import is_evaluating
+from hvd_dbs.watchdog.activity import call_of_fit, is_evaluating
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,6 +74,12 @@ class Datasets:
                 cost=cost,
                 multiple_of=int(bounds.multiple_by_rank.max()),
             )
+            if training and self._loop.is_training and call_of_fit() is not None:
+                raise ValueError(
+                    "balancer.dataset(source) within fit would replace the data set that fit is "
+                    "trained on, whose next epoch would never begin. Make it before fit, or with "
+                    "training=False if a callback evaluates on it."
+                )
             samples = request.source
             identity, fingerprint = request.identity, samples.fingerprint
         agreement.require_equal(self._collective, identity)

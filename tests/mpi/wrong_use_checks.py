@@ -172,6 +172,20 @@ def check_data_that_the_balancer_does_not_train_on_are_an_error():
     fit(net, balancer, dataset.map(lambda x, y: (x, y)), epochs=1)
 
 
+def check_a_data_set_to_train_on_is_not_made_within_fit():
+    class Make(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            balancer.dataset(images(40), training=False)
+            balancer.dataset(images(40))
+
+    balancer, net = hvd.Balancer(B), model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(64))
+    with pytest.raises(ValueError, match="within fit would replace the data set"):
+        fit(net, balancer, dataset, callbacks=[Make()])
+    balancer.dataset(images(40))  # After an interruption.
+
+
 def check_models_that_differ_between_ranks_are_an_error():
     """A forgotten broadcast, and an optimizer that is not distributed."""
 
