@@ -99,16 +99,17 @@ class EvaluationStage:
         """Begins to read this rank's shard, by the plan in force.
 
         Raises:
-            ValueError: If the global batch size, and with it the number of steps, has changed.
+            ValueError: If the global batch size has changed and takes more steps.
         """
         self._evaluation.announce(self)
         batch_sizes = self._batch_sizes()
-        if num_evaluation_steps(self.num_samples, batch_sizes) != self.num_steps:
+        least = num_evaluation_steps(self.num_samples, batch_sizes)
+        if not least <= self.num_steps <= max(1, self.num_samples // len(batch_sizes)):
             raise ValueError(
                 f"The global batch size has changed to {sum(batch_sizes)} since this evaluation "
                 f"data set was made. Make it anew with balancer.dataset(..., training=False)."
             )
-        part = shard(self._rank(), batch_sizes, self.num_samples)
+        part = shard(self._rank(), batch_sizes, self.num_samples, self.num_steps)
         self.weight = part.weight
         ends = list(accumulate(part.counts, initial=part.start))
         steps = (np.arange(start, end, dtype=np.int64) for start, end in pairwise(ends))

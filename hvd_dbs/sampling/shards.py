@@ -39,7 +39,9 @@ def num_evaluation_steps(num_samples: int, batch_sizes: Sequence[int]) -> int:
     return max(1, min(most, num_samples // len(batch_sizes)))
 
 
-def shard(rank: int, batch_sizes: Sequence[int], num_samples: int) -> Shard:
+def shard(
+    rank: int, batch_sizes: Sequence[int], num_samples: int, num_steps_wanted: int | None = None
+) -> Shard:
     """What `rank` reads of a data set that all ranks together read once.
 
     Nothing ties the steps of different ranks together here, so each rank has one consecutive
@@ -51,6 +53,8 @@ def shard(rank: int, batch_sizes: Sequence[int], num_samples: int) -> Shard:
         rank: Whose shard.
         batch_sizes: The plan in force, shape `[size]`.
         num_samples: Samples of the data set.
+        num_steps_wanted: Steps, no fewer than those needed, and no more than samples per rank;
+            None: those needed, `num_evaluation_steps`.
 
     Returns:
         The shard; no step has more samples than the plan gives the rank, or one more where the
@@ -65,11 +69,11 @@ def shard(rank: int, batch_sizes: Sequence[int], num_samples: int) -> Shard:
         Shard(start=0, counts=(1,), weight=0)
     """
     size, global_batch_size = len(batch_sizes), sum(batch_sizes)
-    steps = num_evaluation_steps(num_samples, batch_sizes)
+    steps = num_steps_wanted or num_evaluation_steps(num_samples, batch_sizes)
     # One sample for each step of each rank, then the others in proportion.
     each = min(steps, num_samples // size)
     others = num_samples - each * size
-    is_roomy = each == num_steps(num_samples, global_batch_size)
+    is_roomy = each >= num_steps(num_samples, global_batch_size)
     shares = [b - 1 if is_roomy else b for b in batch_sizes]
     total = max(1, sum(shares))
     borders = [

@@ -209,6 +209,25 @@ def check_validation_follows_the_plan_and_leaves_training_alone():
     assert hvd.size() == 1 or most > 3  # The plans did change.
 
 
+def check_a_validation_goes_on_where_the_global_batch_grows():
+    class Grow(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 0:
+                balancer.resize(2 * B)
+
+    held_out, balancer, net = images(5 * B + 3), hvd.Balancer(B, "even"), model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(4 * B))
+    validation = balancer.dataset(held_out, training=False)
+    history = fit(net, balancer, dataset, 3, [Grow()], validation_data=validation).history
+    assert balancer.global_batch_size == 2 * B
+    expected, _ = net.evaluate(*held_out, verbose=0)
+    np.testing.assert_allclose(history["val_loss"][-1], expected, rtol=1e-5)
+    balancer.resize(B // 2)
+    with pytest.raises(tf.errors.OpError, match=r"batch size has changed to 8"):
+        list(validation)
+
+
 def check_plain_validation_data_count_the_same_for_every_rank():
     x, y = images(40)
     mine = slice(None, 10) if hvd.rank() == 0 else slice(10, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +34,20 @@ def test_no_step_is_larger_than_the_plan_allows(plan, num_samples):
     extra = sum(plan) < 2 * len(plan)
     for rank, most in enumerate(plan):
         assert max(shard(rank, plan, num_samples).counts) <= most + extra
+
+
+@given(plans, st.integers(1, 600), st.integers(1, 5))
+def test_a_larger_global_batch_may_keep_the_steps_of_a_smaller_one(plan, num_samples, factor):
+    steps = num_evaluation_steps(num_samples, plan)
+    larger = [factor * batch_size for batch_size in plan]
+    shards = [shard(rank, larger, num_samples, steps) for rank in range(len(plan))]
+    starts = [one.start for one in shards if one.weight]
+    assert starts == [0, *accumulate(one.weight for one in shards if one.weight)][:-1]
+    assert sum(one.weight for one in shards) == num_samples
+    extra = sum(larger) < 2 * len(plan)
+    for one, most in zip(shards, larger, strict=True):
+        assert len(one.counts) == steps
+        assert min(one.counts) >= 1 and max(one.counts) <= most + extra
 
 
 @given(plans, st.integers(1, 20))
