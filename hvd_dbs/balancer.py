@@ -222,7 +222,7 @@ class Balancer:
         Made from the same state, the data set and the next `fit` continue after the samples that
         are used, on any number of ranks and with any global batch size.
         """
-        return self._session.resumption.state().plain()
+        return self._session.state().plain()
 
     def gather_state_dict(self) -> dict[str, Any]:
         """A `state_dict` with the memory of all ranks' time models, on all ranks. Collective."""

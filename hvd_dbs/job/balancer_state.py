@@ -68,6 +68,12 @@ class BalancerState:
             rank.slot: RankMemory(rank.batch_size, rank.model, rank.device) for rank in self.ranks
         }
 
+    def with_plan(self, batch_sizes: Sequence[int]) -> BalancerState:
+        """The same with this plan, and nothing said of when to decide on the next one."""
+        rows = zip(self.ranks, batch_sizes, strict=True)
+        ranks = tuple(replace(rank, batch_size=batch_size) for rank, batch_size in rows)
+        return replace(self, ranks=ranks, steps_to_next=None)
+
     def with_memories(self, models: Sequence[dict[str, Any] | None]) -> BalancerState:
         """The same with the memory of every rank's time model, by rank."""
         ranks = [replace(rank, model=m) for rank, m in zip(self.ranks, models, strict=True)]

@@ -131,7 +131,8 @@ class TrainingLoop:
         if not self._rounds.are_within_epochs:
             self.clock.drain()
         self.clock.restart()
-        stage, batch_sizes = self.position.stage, self._controller.batch_sizes
+        self._agreed_plan = self._controller.plan  # A state may have been loaded.
+        stage, batch_sizes = self.position.stage, self._agreed_plan.batch_sizes
         settled = self._ahead if self._rounds.plans_change_within_epochs else stage.num_steps
         stage.open_epoch(epoch, batch_sizes, settled)
         self._epoch_steps.begin_epoch(stage, epoch, self.position.num_steps_in_epoch, batch_sizes)

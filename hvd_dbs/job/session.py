@@ -17,6 +17,7 @@ from hvd_dbs.comm.introduction import Introduction, introduce
 from hvd_dbs.comm.links import LinkMeter
 from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.job.arguments import BalancerArguments, whole_number
+from hvd_dbs.job.balancer_state import BalancerState
 from hvd_dbs.job.collective_devices import require_joinable_collectives
 from hvd_dbs.job.datasets import Datasets
 from hvd_dbs.job.decision_log import DecisionLog, open_journal
@@ -145,6 +146,14 @@ class Session:
         with agreement.raising_together(self.collective, (ValueError, TypeError)):
             self.loop.check_resize(whole_number("global_batch_size", global_batch_size))
         self.loop.resize(int(global_batch_size))
+
+    def state(self) -> BalancerState:
+        """See `Balancer.state_dict`."""
+        state = self.resumption.state()
+        if not self.loop.is_training:
+            return state
+        # While a round is under way rank 0 may know what the others do not.
+        return state.with_plan(self.loop.agreed_plan.batch_sizes)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """See `Balancer.load_state_dict`. Collective."""

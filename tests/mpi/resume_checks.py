@@ -181,7 +181,7 @@ def check_a_state_is_loaded_after_the_round_of_an_interrupted_training():
     balancer.loop.end_training()
 
 
-def check_a_gathered_state_is_the_same_on_all_ranks_while_rank_0_alone_knows_the_next_plan():
+def check_states_are_alike_on_all_ranks_while_rank_0_alone_knows_the_next_plan():
     balancer = hvd.Balancer(B, scripted(some_plans(B)), every=1)
     make_timings_usable(balancer)
     balancer.dataset(np.arange(5 * B))
@@ -195,7 +195,10 @@ def check_a_gathered_state_is_the_same_on_all_ranks_while_rank_0_alone_knows_the
         time.sleep(0.01)
     state = balancer.gather_state_dict()
     assert state == json.loads(shared(json.dumps(state)))
-    balancer.load_state_dict(state)
+    for one in (balancer.state_dict(), state):  # Each rank's own, and the same on all.
+        other = hvd.Balancer(B, scripted(some_plans(B)), every=1)
+        other.load_state_dict(one)
+        assert sum(rank["batch_size"] for rank in one["ranks"]) == B
     balancer.loop.end_training()
 
 
