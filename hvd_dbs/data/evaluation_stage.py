@@ -25,10 +25,12 @@ class Evaluation:
         steps_done: Its steps so far.
         is_summed: Whether its metrics have been added up over the ranks.
         on_unwatched: Called where a data set is read and no evaluation has begun.
+        is_under_way: Whether one that has begun still goes on: nobody ends it by an exception.
     """
 
     def __init__(self) -> None:
         self.on_unwatched: Callable[[], None] = lambda: None
+        self.is_under_way: Callable[[], bool] = lambda: True
         self.stage: EvaluationStage | None = None
         self.steps_done = 0
         self.is_summed = False
@@ -49,10 +51,11 @@ class Evaluation:
         Raises:
             ValueError: If that is the second pass of an evaluation.
         """
-        if not self._is_open:
+        is_second = self._is_open and self.stage is not None
+        if not self._is_open or (is_second and not self.is_under_way()):
             self.on_unwatched()
             return
-        if self.stage is not None:
+        if is_second:
             raise ValueError(
                 "A second pass over balancer.dataset(..., training=False) began within one "
                 "evaluation. Give Keras that data set, once, neither repeated nor with steps."

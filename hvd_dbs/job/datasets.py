@@ -56,6 +56,7 @@ class Datasets:
                 datasets._warn_of_a_part()
 
         self.evaluation.on_unwatched = self._warn = warn
+        self.evaluation.is_under_way = is_evaluating
 
     def make(
         self, source: Any, shuffle_seed: int | None, *, training: bool, layout: str, cost: Any

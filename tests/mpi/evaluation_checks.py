@@ -228,6 +228,23 @@ def check_a_validation_goes_on_where_the_global_batch_grows():
         list(validation)
 
 
+def check_data_of_a_validation_that_was_interrupted_can_be_read_again():
+    class Stop(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    balancer, net = hvd.Balancer(B, "even"), model()
+    compile_model(net, sgd(balancer))
+    dataset = balancer.dataset(images(4 * B))
+    validation = balancer.dataset(images(4 * B), training=False)
+    with pytest.raises(KeyboardInterrupt):
+        fit(net, balancer, dataset, 1, [Stop()], validation_data=validation)
+    mine = net.predict(validation.map(lambda x, y: x), verbose=0)
+    assert len(mine) == 4 * B // hvd.size()
+    with pytest.raises(tf.errors.OpError, match="A second pass"):
+        fit(net, balancer, dataset, 1, validation_data=validation.repeat(2))
+
+
 def check_plain_validation_data_count_the_same_for_every_rank():
     x, y = images(40)
     mine = slice(None, 10) if hvd.rank() == 0 else slice(10, None)
