@@ -119,7 +119,7 @@ def address_for(contacts: Sequence[Contact]) -> str:
         contacts: Those of all ranks; the first is this one.
     """
     own = contacts[0]
-    others = {c.process.host: c for c in contacts if c.process.host != own.process.host}
+    others = {c.process.place: c for c in contacts if c.process.place != own.process.place}
     if not others:
         return _LOOPBACK
     reached = (_route(own.addresses, other.addresses) for other in others.values())

@@ -59,7 +59,7 @@ class HeartbeatClient(HeartbeatThread):
             f"rank 0 ({processes[0]}, {endpoint.address}, UDP port {endpoint.port})",
             rank,
             limits,
-            processes[0].host == processes[rank].host,
+            processes[0].place == processes[rank].place,
             time.monotonic(),
         )
         self._answer = Answer(0)

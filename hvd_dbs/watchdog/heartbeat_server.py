@@ -65,7 +65,7 @@ class HeartbeatServer(HeartbeatThread):
         self._channels: dict[int, Channel] = {}
         self._senders: dict[int, Any] = {}
         self._to_end: dict[int, int] = {}
-        self._silent_by_host: dict[str, list[int]] = {}
+        self._silent_by_place: dict[tuple[str, str], list[int]] = {}
         self._num_new_keys = 0
         self._is_flooded = False
 
@@ -85,9 +85,9 @@ class HeartbeatServer(HeartbeatThread):
         running, frozen = self._look_at(*self._to_look_at(0))
         self._report(self._detector.note(replace(beat, running=running, frozen=frozen), now))
         self._report(self._detector.judge(now))
-        self._silent_by_host = {}
+        self._silent_by_place = {}
         for rank in self._detector.to_look_at:
-            self._silent_by_host.setdefault(self._processes[rank].host, []).append(rank)
+            self._silent_by_place.setdefault(self._processes[rank].place, []).append(rank)
         return True
 
     def _accept(self, data: bytes, sender: Any) -> bool:
@@ -102,8 +102,8 @@ class HeartbeatServer(HeartbeatThread):
         if fields is None:
             return False
         beat = Heartbeat.from_fields(fields)
-        host = self._processes[rank].host
-        if beat.rank != rank or not self._are_on(host, (*beat.running, *beat.frozen)):
+        place = self._processes[rank].place
+        if beat.rank != rank or not self._are_at(place, (*beat.running, *beat.frozen)):
             return False
         self._senders[rank] = sender
         self._report(self._detector.note(beat, now))
@@ -139,12 +139,12 @@ class HeartbeatServer(HeartbeatThread):
 
     def _to_look_at(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Silent ranks of this rank's host, and those of them to be killed if they are frozen."""
-        ranks = self._silent_by_host.get(self._processes[rank].host, [])[:_MOST_LOOKS]
+        ranks = self._silent_by_place.get(self._processes[rank].place, [])[:_MOST_LOOKS]
         return tuple(ranks), tuple(other for other in ranks if self._detector.to_look_at[other])
 
-    def _are_on(self, host: str, ranks: Iterable[int]) -> bool:
+    def _are_at(self, place: tuple[str, str], ranks: Iterable[int]) -> bool:
         size = len(self._processes)
-        return all(0 <= rank < size and self._processes[rank].host == host for rank in ranks)
+        return all(0 <= rank < size and self._processes[rank].place == place for rank in ranks)
 
     def _report(self, findings: list[Finding]) -> None:
         for finding in findings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -24,26 +25,35 @@ class ProcessName:
     Attributes:
         host: Its host.
         pid: Its number there.
-        start: When it was started, in clock ticks since the host's start: numbers are used again,
-            and containers may share a host's name but not its processes.
+        start: When it was started, in clock ticks since the host's start: numbers are used again.
+        namespace: Within which its number is one: of the host's start and of the container. Two
+            machines or containers may have the same name.
     """
 
     host: str
     pid: int
     start: int
+    namespace: str = ""
 
     @classmethod
     def own(cls) -> ProcessName:
         """Of this process."""
-        return cls(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or 0)
+        pid = os.getpid()
+        return cls(socket.gethostname(), pid, _start_of(pid) or 0, _namespace())
 
     def __str__(self) -> str:
         return f"host {self.host}, process {self.pid}"
 
     @property
+    def place(self) -> tuple[str, str]:
+        """The same for processes that can see and kill each other."""
+        return self.host, self.namespace
+
+    @property
     def is_here(self) -> bool:
         """Whether it is a process of this host that has not ended."""
-        return self.host == socket.gethostname() and _start_of(self.pid) == self.start > 0
+        is_of_this_place = self.place == (socket.gethostname(), _namespace())
+        return is_of_this_place and _start_of(self.pid) == self.start > 0
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,16 @@ def threads_of(pid: int) -> dict[str, ThreadUse]:
     except (OSError, ValueError, IndexError):  # Such as a thread that ends meanwhile.
         return {}
     return threads
+
+
+@functools.cache
+def _namespace() -> str:
+    """The start of this host, and the namespace of process numbers; empty if they are unknown."""
+    try:
+        start = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{start} {os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:
+        return ""
 
 
 def _start_of(pid: int) -> int | None:

@@ -130,10 +130,10 @@ class StallDetector:
             if known.beat.doing != WAITING:
                 findings += self._standing(known, waiting, now)
         if waiting.num:  # Else nobody knows whether silent ranks hold up the job.
-            hosts = {self._host(known) for known in reporting if not known.beat.has_left}
+            places = {self._place(known) for known in reporting if not known.beat.has_left}
             all_wait = waiting.num == len(reporting)
             for known in silent:
-                has_neighbour = self._host(known) in hosts
+                has_neighbour = self._place(known) in places
                 findings += self._silent(known, has_neighbour, all_wait, waiting, now)
         return shortened(findings)
 
@@ -266,8 +266,8 @@ class StallDetector:
         known.is_warned = True
         return findings
 
-    def _host(self, known: _Known) -> str:
-        return self.processes[known.beat.rank].host
+    def _place(self, known: _Known) -> tuple[str, str]:
+        return self.processes[known.beat.rank].place
 
     def _name(self, rank: int) -> str:
         return f"rank {rank} ({self.processes[rank]})"

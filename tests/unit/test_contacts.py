@@ -22,6 +22,8 @@ def test_the_address_of_the_job(monkeypatch):
     monkeypatch.setattr(contacts, "_route", lambda own, others: asked.append(others))
     assert address_for([contact("a", "10.9.9.9"), contact("b", "10.8.8.8")]) == "10.9.9.9"
     assert asked == [["10.8.8.8"]]
+    namesake = Contact(ProcessName("a", 1, 1, "of another machine"), "", ["10.7.7.7"])
+    assert address_for([contact("a", "10.9.9.9"), namesake]) == "10.9.9.9"
     assert Contact.from_json(spare.to_json()) == spare
 
 

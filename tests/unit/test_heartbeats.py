@@ -297,6 +297,8 @@ def test_reports_about_other_hosts_are_rejected(make_job):
     channel = Channel.of_pair(
         KEYS[1].shared(KEYS[0].public), job.server.endpoint.training, 1, is_rank_0=False
     )
+    same_name = replace(job.server._processes[1], namespace="other")
+    job.server._processes[0] = same_name
     for fields in ({"frozen": (0,)}, {"running": (5,)}, {"rank": 0}):
         data = channel.pack(asdict(replace(job.beats[1], **fields)))
         assert not job.server._accept(data, ("127.0.0.1", 9))

@@ -39,6 +39,15 @@ def name_of(popen):
     return replace(ProcessName.own(), pid=popen.pid, start=process_kill._start_of(popen.pid))
 
 
+def strangers(name):
+    """Others, of which the last is in a container or on a machine with this one's name.
+
+    Of containers that begin together, the first processes have the same numbers and starts.
+    """
+    of_others = {"host": "elsewhere", "start": name.start + 1, "namespace": "other"}
+    return [replace(name, **{field: value}) for field, value in of_others.items()]
+
+
 def looks(name, num=12):
     observer, seen = ProcessObserver(), []
     for _ in range(num):
@@ -88,7 +97,7 @@ def test_what_cannot_be_seen_is_not_known(process):
     name = name_of(process)
     process.kill()
     process.wait()
-    for other in (name, replace(name, host="elsewhere"), replace(name, start=name.start + 1)):
+    for other in (name, *strangers(name)):
         assert set(looks(other, 2)) == {None}
         assert not kill(other)
 
@@ -96,7 +105,8 @@ def test_what_cannot_be_seen_is_not_known(process):
 def test_a_frozen_process_is_killed_by_its_name_alone(process):
     process.send_signal(signal.SIGSTOP)
     name = name_of(process)
-    for other in (replace(name, host="elsewhere"), replace(name, start=name.start + 1)):
+    for other in strangers(name):
+        assert set(looks(other, 2)) == {None}
         assert not kill(other)
     assert kill(name)
     assert process.wait(20) == -signal.SIGKILL

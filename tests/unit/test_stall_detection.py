@@ -212,6 +212,13 @@ def test_another_job_that_has_lost_a_host_is_ended(gloo_seconds, end):
     assert (2, Action.END_JOB) not in actions(found)
 
 
+def test_machines_of_the_same_name_are_not_taken_for_one():
+    detector = job("aaa", abort_seconds=20.0)
+    detector.processes = [*detector.processes[:2], replace(detector.processes[2], namespace="b")]
+    found = follow(detector, [WAITING] * 3, range(90), silent=[2])
+    assert actions(found) == [(2, Action.NONE), (2, Action.END_JOB)]
+
+
 def test_a_silent_rank_ends_no_job_while_another_rank_works():
     detector = job("abc", abort_seconds=20.0)
     found = follow(detector, [WAITING, "validating", WAITING], range(90), silent=[2], progress=3)
