@@ -111,5 +111,5 @@ class MpiCollective(ThreadedCollective):
         self.require_open()
         if MPI.Is_finalized():
             raise HorovodInternalError(
-                "MPI has ended while ranks exchanged their timings: another rank has failed."
+                "MPI has ended during an exchange of all ranks: another rank has ended."
             )

@@ -48,7 +48,7 @@ class Activity:
     def after_fit(self) -> str:
         """What the thread is doing once it has left `fit`: `LEFT` or `REGROUPING`."""
         frames = list(_stack(self._thread))
-        own = next((frame for frame in frames if not _is_library(frame)), None)
+        own = next((frame for frame in frames if not is_library(frame)), None)
         inside = frames[: frames.index(own)] if own is not None else frames
         regroups = any(frame.f_code.co_filename.endswith(_ELASTIC) for frame in inside)
         return REGROUPING if regroups else LEFT
@@ -74,18 +74,18 @@ class Activity:
             return "saving", ""
         if "evaluate" in names and any("/keras/" in file for file in files):
             return "validating", ""
-        own = next((frame for frame in stack if not _is_library(frame)), None)
+        own = next((frame for frame in stack if not is_library(frame)), None)
         inside = stack.index(own) if own is not None else len(stack)
         if any(_is_fit(frame) for frame in stack[:inside]):  # No function of the user's in it.
             if any(file.endswith("/callback_list.py") for file in files[:inside]):
-                return f"in {_place(stack[0])}", ""
+                return f"in {place_of(stack[0])}", ""
             if in_collective:
                 return WAITING, "the sum of gradients"
             if any(file.endswith("/func_graph.py") for file in files[:inside]):
                 return BUILDING, ""
             reading = _reading(self._thread)
             return f"reading data, {reading}" if reading else "reading data or computing", ""
-        return f"in {_place(own)}" if own is not None else "somewhere", ""
+        return f"in {place_of(own)}" if own is not None else "somewhere", ""
 
 
 def call_of_fit() -> FrameType | None:
@@ -113,9 +113,9 @@ def _reading(training_thread: int) -> str:
             continue
         if any(file.endswith(_INDEX_STAGE) for file in files):
             continue  # It waits for the plan of a step that lies ahead.
-        own = next((frame for frame in stack if not _is_library(frame)), None)
+        own = next((frame for frame in stack if not is_library(frame)), None)
         if own is not None:
-            return f"in {_place(own)}"
+            return f"in {place_of(own)}"
     return ""
 
 
@@ -131,10 +131,12 @@ def _is_fit(frame: FrameType) -> bool:
     return frame.f_code.co_name == "fit" and "/keras/" in frame.f_code.co_filename
 
 
-def _is_library(frame: FrameType) -> bool:
+def is_library(frame: FrameType) -> bool:
     """Whether it is not the user's own code: an installed library, or this one."""
     file = frame.f_code.co_filename
-    return any(part in file for part in _LIBRARIES)
+    # TensorFlow makes the Python functions of Horovod's operations from a text.
+    is_made = file == "<string>" and frame.f_globals.get("__name__") != "__main__"
+    return is_made or any(part in file for part in _LIBRARIES)
 
 
 def _operation(stack: list[FrameType]) -> str:
@@ -145,13 +147,14 @@ def _operation(stack: list[FrameType]) -> str:
     if caller is None:
         return stack[-1].f_code.co_name
     called = stack[caller - 1].f_code.co_name
-    return f"{called}, called by {_place(stack[caller], has_line=False)}"
+    return f"{called}, called by {place_of(stack[caller], has_line=False)}"
 
 
 def _is_collective(frame: FrameType) -> bool:
     return any(part in frame.f_code.co_filename for part in _COLLECTIVES)
 
 
-def _place(frame: FrameType, has_line: bool = True) -> str:
+def place_of(frame: FrameType, has_line: bool = True) -> str:
+    """Its function, file and line, for messages."""
     code, line = frame.f_code, f", line {frame.f_lineno}" if has_line else ""
     return f"{code.co_name} ({os.path.basename(code.co_filename)}{line})"

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ from typing import Any, Protocol
 import horovod.tensorflow as hvd
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
+
+from hvd_dbs.watchdog.activity import is_library, place_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -185,8 +188,11 @@ class _CrashReport:
                 _LOGGER.critical("%s ends because of another rank: %s", name, text)
                 return
             _LOGGER.critical(
-                "%s ends: another rank is gone; see its own last line, or the launcher's. (%s)",
+                "%s ends: another rank is gone while this one was %s; see its own last line, or "
+                "the launcher's. If none has an error, it has not made this call: all ranks must "
+                "make it. (%s)",
                 name,
+                _place_in_script(trace),
                 last_line(error),
             )
             return
@@ -195,6 +201,13 @@ class _CrashReport:
         notify_others(text)
         self._before(kind, error, trace)
         _LOGGER.critical("%s", text)
+
+
+def _place_in_script(trace: TracebackType | None) -> str:
+    """Where in the user's own code an error was."""
+    frames = [frame for frame, _ in traceback.walk_tb(trace)]
+    own = [frame for frame in frames if not is_library(frame)]
+    return f"in {place_of(own[-1])}" if own else "training"
 
 
 def _ends_python(error: BaseException) -> bool:

@@ -59,12 +59,24 @@ def test_an_error_in_the_graph_is_named_as_the_user_wrote_it(words, caplog):
 
 
 def test_an_error_of_another_rank_is_one_line(words, caplog):
+    made = {"error": SHUT_DOWN, "__name__": "of a library"}
+    exec("def horovod_allreduce(): raise error", made)
+
+    def evaluate_alone():
+        made["horovod_allreduce"]()
+
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        evaluate_alone()
+    words[0](type(SHUT_DOWN), SHUT_DOWN, caught.tb)
     words[0](type(SHUT_DOWN), SHUT_DOWN, None)
     assert words[1] == []
-    assert caplog.messages[0].endswith(
-        "ends: another rank is gone; see its own last line, or the launcher's. "
-        "(Horovod has been shut down)"
-    )
+    place = f"evaluate_alone (test_crash_report.py, line {caught.tb.tb_next.tb_lineno})"
+    for message, where in zip(caplog.messages, [f"in {place}", "training"], strict=True):
+        assert message.endswith(
+            f"ends: another rank is gone while this one was {where}; see its own last line, or the "
+            "launcher's. If none has an error, it has not made this call: all ranks must make it. "
+            "(Horovod has been shut down)"
+        )
 
 
 def test_it_is_asked_once_whatever_the_rank(words, monkeypatch, caplog):
