@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_dbs.comm import agreement
+from hvd_dbs.comm.collective import is_elastic
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.job.memory_bounds import largest_that_fits
@@ -35,7 +36,10 @@ doubling before the batches that training begins with."""
 def bound_by_memory(
     model: keras.Model, session: Session, training: MicroBatchedTraining, fingerprint: str
 ) -> None:
-    """Bounds local batch sizes by what fits into each rank's memory, if that is wanted. Collective.
+    """Bounds local batch sizes by what fits into each rank's memory. Collective.
+
+    A search is made if it is wanted. In other elastic jobs a step that did not fit is what is
+    known, and bounds the model that it was of.
 
     Each rank tries by itself, with the model's own training step and its own data. What a profile
     knows of a rank's kind of device is not tried again, nor what was found for this model before; a
@@ -52,17 +56,18 @@ def bound_by_memory(
         Exception: On all ranks, whatever the model's step raises on one of them.
     """
     memory = session.memory
-    if not memory.is_wanted:
+    if not (memory.is_wanted or is_elastic()):
         return
     memory.begin_training(fingerprint)
     session.loop.finish_interrupted()  # Its round knows of no new bounds.
-    known = session.profile.most_samples(fingerprint)
-    with agreement.raising_together(session.collective):
-        if not memory.is_known(_most(session, session.position.stage)):
-            if known is not None:
-                memory.note(known)
-            else:
-                memory.note_found(*_search(model, session, training))
+    if memory.is_wanted:
+        known = session.profile.most_samples(fingerprint)
+        with agreement.raising_together(session.collective):
+            if not memory.is_known(_most(session, session.position.stage)):
+                if known is not None:
+                    memory.note(known)
+                else:
+                    memory.note_found(*_search(model, session, training))
     session.bound_by_memory()
 
 

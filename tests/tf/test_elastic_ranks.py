@@ -11,6 +11,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
+from hvd_dbs.balancer import session_of
 from hvd_dbs.comm import collective
 from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.job.dispensable_ranks import DispensableRanks
@@ -84,6 +85,26 @@ def test_a_balancer_of_an_elastic_job_connects_when_the_ranks_meet(monkeypatch):
     monkeypatch.setattr(tf_hvd, "is_initialized", lambda: False)
     with pytest.raises(RuntimeError, match="Horovod is not initialized"):
         hvd.Balancer(global_batch_size=8)
+
+
+def test_a_step_that_did_not_fit_bounds_the_model_that_it_was_of(monkeypatch):
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    balancer = hvd.Balancer(global_batch_size=8)
+    balancer.rejoin(balancer.state_dict(), 8)
+    dataset = balancer.dataset((X, Y))
+
+    def most_of(model):
+        callback = hvd.callbacks.DynamicBatchSizeCallback(balancer)
+        model.fit(dataset, verbose=0, shuffle=False, callbacks=[callback])
+        return session_of(balancer).controller.bounds.maximum
+
+    large, small = make_model(balancer), make_model(balancer)
+    large.add(keras.layers.Dense(1))
+    assert most_of(large) == (None,)
+    assert session_of(balancer).memory.note_lack(20) == 18
+    balancer.rejoin(balancer.state_dict(), 8)
+    assert most_of(large) == (18,)
+    assert most_of(small) == (None,)
 
 
 def slow_job(monkeypatch, **options):

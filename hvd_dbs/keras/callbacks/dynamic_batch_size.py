@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.comm import agreement
-from hvd_dbs.comm.collective import ElasticCollective
+from hvd_dbs.comm.collective import ElasticCollective, is_elastic
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
@@ -94,7 +94,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         self._before_padding = []  # Of a step that another rank's end has interrupted.
         self._has_stepped = self._has_begun = False
         is_asked_for = self._session.profile.is_used or self._session.memory.is_wanted
-        fingerprint = model_fingerprint(self.model) if is_asked_for else ""
+        fingerprint = model_fingerprint(self.model) if is_asked_for or is_elastic() else ""
         bound_by_memory(self.model, self._session, self._micro_batches, fingerprint)
         self._loop.begin_training(self.model.steps_per_execution, fingerprint)
         set_initial_epoch(self.model, self._position)
