@@ -132,7 +132,9 @@ class ElasticCollective(Collective):
 
 
 def connect(name: str = "collective") -> Collective:
-    """MPI's where Horovod runs on MPI, Horovod's own where on Gloo; of one rank, no exchange.
+    """MPI's where Horovod runs on all of MPI's ranks, else Horovod's own; of one rank, no exchange.
+
+    Horovod's own also where MPI was initialized for one thread alone, which is Horovod's.
 
     Args:
         name: What its operations are called, where Horovod's own are used.
@@ -145,10 +147,11 @@ def connect(name: str = "collective") -> Collective:
     _require_horovod()
     if hvd.size() == 1:
         return AloneCollective()
-    if hvd.mpi_enabled():
-        from hvd_dbs.comm.mpi_collective import MpiCollective
+    if hvd.mpi_enabled() and hvd.mpi_threads_supported():
+        from hvd_dbs.comm.mpi_collective import MpiCollective, num_mpi_ranks
 
-        return MpiCollective()
+        if num_mpi_ranks() == hvd.size():  # Not where hvd.init was given some of them.
+            return MpiCollective()
     from hvd_dbs.comm.horovod_collective import HorovodCollective
 
     return HorovodCollective(name)

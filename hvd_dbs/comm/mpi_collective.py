@@ -54,15 +54,22 @@ class _Communicators:
 _communicators = _Communicators()
 
 
+def num_mpi_ranks() -> int:
+    """Ranks that the launcher has started."""
+    import mpi4py
+
+    # Horovod has initialized MPI and will finalize it.
+    mpi4py.rc.initialize = False
+    mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    return int(MPI.COMM_WORLD.Get_size())
+
+
 class MpiCollective(ThreadedCollective):
     """mpi4py on buffers, beside Horovod's own MPI thread, on a communicator of its own."""
 
     def __init__(self) -> None:
-        import mpi4py
-
-        # Horovod has initialized MPI and will finalize it.
-        mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = False
         leave_together_at_exit()
         number = _communicators.take()
         self._communicator = _communicators[number]
