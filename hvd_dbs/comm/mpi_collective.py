@@ -38,7 +38,7 @@ class _Communicators:
         own_communicator().Allreduce(MPI.IN_PLACE, free, op=MPI.MIN)
         number = int(np.argmax(free)) if free.any() else len(free)
         if number == len(free):
-            self._all.append(MPI.COMM_WORLD.Dup())
+            self._all.append(own_communicator().Dup())
             self._free.append(False)
         self._free[number] = False
         return number

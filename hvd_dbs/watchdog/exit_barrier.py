@@ -18,9 +18,10 @@ _SLEEP = 1e-3
 @functools.cache
 def own_communicator() -> Any:
     """A communicator of this package, for what all ranks do at once. Collective, the first time."""
+    import horovod.tensorflow as hvd
     from mpi4py import MPI
 
-    return MPI.COMM_WORLD.Dup()
+    return MPI.COMM_WORLD.Split(key=hvd.rank())  # hvd.init may have another order of ranks.
 
 
 @functools.cache

@@ -16,8 +16,9 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
 import keras
 import hvd_dbs.keras as hvd
 
-hvd.init(comm=[0, 1])
+hvd.init(comm=[1, 0])
 balancer = hvd.Balancer(8)
+assert balancer.rank == hvd.rank()
 net = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
 net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), balancer=balancer), "mse")
 dataset = balancer.dataset((np.ones((64, 3)), np.ones((64, 1))))
@@ -26,7 +27,7 @@ net.fit(dataset, epochs=2, verbose=0, shuffle=False, callbacks=[
     hvd.callbacks.MetricAverageCallback(),
     hvd.callbacks.DynamicBatchSizeCallback(balancer),
 ])
-print("DONE", type(balancer.collective).__name__, flush=True)
+print(type(balancer.collective).__name__, flush=True)
 """
 
 
@@ -42,4 +43,4 @@ def test_ranks_exchange_by_what_they_have(tmp_path, ranks, environment, collecti
     (tmp_path / "train.py").write_text(TRAINING)
     job = run_job(mpirun(ranks, python(str(tmp_path / "train.py"))), 120, environment)
     assert job.exit_code == 0, job.output
-    assert job.output.count(f"DONE {collective}") == 2, job.output
+    assert job.output.count(collective) == 2, job.output
