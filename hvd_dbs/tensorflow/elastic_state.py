@@ -185,10 +185,11 @@ class ElasticState(State):
             self.departures.change_ranks(agreement.allgather_text(collective, host))
         commits = collective.allgather(np.array([self.num_commits], dtype=np.int64))[:, 0]
         root = int(np.argmax(commits))
-        self._saved_values = broadcast_arrays(self._saved_values, root)
+        values = broadcast_arrays(self._saved_values, root)
         self._saved_objects = hvd.broadcast_object(
             self._saved_objects, root_rank=root, name="hvd_dbs.elastic.objects"
         )
+        self._saved_values = values  # Not before: another rank may die in between.
         self.num_commits = int(commits[root])
         if self.balancer is not None:
             self._rejoin(self.balancer)

@@ -12,6 +12,7 @@ from horovod.runner.elastic.worker import HostUpdateResult
 import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
 from hvd_dbs.elastic import rendezvous
+from hvd_dbs.tensorflow import elastic_state
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 Y = X.sum(axis=1, keepdims=True)
@@ -64,6 +65,24 @@ def test_a_state_of_plain_variables():
     state.sync()  # All ranks go on from the last commit.
     assert variable.numpy().tolist() == [1.0, 2.0]
     assert state.step == 3
+
+
+def test_a_rank_that_is_lost_while_states_are_synced_leaves_them_whole(monkeypatch):
+    """A rank once kept the variables of one commit beside the values of another."""
+    variable = tf.Variable(1.0)
+    state = tf_elastic.TensorFlowState([variable], step=1)
+
+    def lose_rank(*arguments, **options):
+        raise HorovodInternalError("a rank is gone")
+
+    received = [np.array(2.0, np.float32)]
+    with monkeypatch.context() as patch:
+        patch.setattr(elastic_state, "broadcast_arrays", lambda values, root: received)
+        patch.setattr(elastic_state.hvd, "broadcast_object", lose_rank)
+        with pytest.raises(HorovodInternalError):
+            state.sync()
+    state.restore()
+    assert (float(variable), state.step, state.num_commits) == (1.0, 1, 0)
 
 
 def train_losing_ranks(failures, batches_per_commit=1, commit_comes_first=False):
