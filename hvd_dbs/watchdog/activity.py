@@ -14,6 +14,7 @@ from hvd_dbs.watchdog.heartbeat import BUILDING, LEFT, REGROUPING, WAITING
 _COLLECTIVES = (
     "/hvd_dbs/comm/",
     "/hvd_dbs/job/decision.py",
+    "/hvd_dbs/tensorflow/variables.py",
     "/horovod/tensorflow/",
     "/mpi4py/",
 )

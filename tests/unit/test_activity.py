@@ -64,3 +64,15 @@ def test_ranks_in_the_same_operation_name_it_alike():
     describe = partial(Activity().describe, in_collective=True)
     assert fit(describe) == (WAITING, "the sum of gradients")
     assert fit(partial(allreduce, describe)) == (WAITING, "allreduce, called by fit (trainer.py)")
+
+
+def test_a_rank_waits_where_a_function_of_the_graph_broadcasts():
+    """Horovod is in no stack of Python there; both ranks once were those that others wait for."""
+    package = Path(hvd_dbs.__file__).parent
+    broadcast = function_of(str(package / "tensorflow" / "variables.py"), "broadcast_variables")
+    callback = function_of("/own/train.py", "on_epoch_end")
+    call = function_of("/site-packages/tensorflow/polymorphic_function.py", "__call__")
+    fit = function_of("/site-packages/keras/trainer.py", "fit")
+    describe = partial(Activity().describe, in_collective=False)
+    doing = fit(partial(callback, partial(broadcast, partial(call, describe))))
+    assert doing == (WAITING, "broadcast_variables, called by on_epoch_end (train.py)")
