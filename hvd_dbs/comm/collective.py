@@ -148,9 +148,9 @@ def connect(name: str = "collective") -> Collective:
     if hvd.size() == 1:
         return AloneCollective()
     if hvd.mpi_enabled() and hvd.mpi_threads_supported():
-        from hvd_dbs.comm.mpi_collective import MpiCollective, num_mpi_ranks
+        from hvd_dbs.comm.mpi_collective import MpiCollective, is_on_all_ranks
 
-        if num_mpi_ranks() == hvd.size():  # Not where hvd.init was given some of them.
+        if is_on_all_ranks():
             return MpiCollective()
     from hvd_dbs.comm.horovod_collective import HorovodCollective
 

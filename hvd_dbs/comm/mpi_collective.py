@@ -54,16 +54,24 @@ class _Communicators:
 _communicators = _Communicators()
 
 
-def num_mpi_ranks() -> int:
-    """Ranks that the launcher has started."""
-    import mpi4py
+def is_on_all_ranks() -> bool:
+    """Whether Horovod runs on all of MPI's ranks: `hvd.init` may be given some. Collective.
 
+    They meet by Horovod, which warns of ranks that do not come, and fails where one has ended. One
+    that makes communicators alone would deadlock, or crash where Horovod has ended MPI.
+    """
+    import horovod.tensorflow as hvd
+    import mpi4py
+    import tensorflow as tf
+
+    with tf.device("CPU"):
+        hvd.allreduce(tf.ones([]), op=hvd.Sum, name="hvd_dbs.connect")
     # Horovod has initialized MPI and will finalize it.
     mpi4py.rc.initialize = False
     mpi4py.rc.finalize = False
     from mpi4py import MPI
 
-    return int(MPI.COMM_WORLD.Get_size())
+    return bool(MPI.COMM_WORLD.Get_size() == hvd.size())
 
 
 class MpiCollective(ThreadedCollective):

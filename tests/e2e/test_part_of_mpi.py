@@ -1,4 +1,4 @@
-"""Jobs in which hvd_dbs may not use MPI beside Horovod, or not with all of MPI's ranks."""
+"""MPI beside Horovod: with the same ranks, if it has threads, and once all ranks are there."""
 
 from __future__ import annotations
 
@@ -44,3 +44,20 @@ def test_ranks_exchange_by_what_they_have(tmp_path, ranks, environment, collecti
     job = run_job(mpirun(ranks, python(str(tmp_path / "train.py"))), 120, environment)
     assert job.exit_code == 0, job.output
     assert job.output.count(collective) == 2, job.output
+
+
+ALONE = """
+import hvd_dbs.keras as hvd
+
+hvd.init()
+hvd.Balancer(8)
+if hvd.rank() == 0:
+    hvd.Balancer(8)
+"""
+
+
+def test_a_rank_that_connects_alone_ends_with_the_others(tmp_path):
+    (tmp_path / "train.py").write_text(ALONE)
+    job = run_job(mpirun(2, python(str(tmp_path / "train.py"))), 60)
+    assert job.exit_code not in (0, -1), job.output
+    assert "another rank is gone while this one was in <module> (train.py, line 7)" in job.output
