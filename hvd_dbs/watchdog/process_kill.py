@@ -126,15 +126,15 @@ def kill(process: ProcessName) -> bool:
 def threads_of(pid: int) -> dict[str, ThreadUse]:
     """What each thread of a process of this host has used; empty if that cannot be read."""
     threads = {}
-    try:
+    with contextlib.suppress(OSError):  # It has ended.
         for task in (_PROC / str(pid) / "task").iterdir():
-            state, *numbers = _after_name((task / "stat").read_text())
-            lines = (task / "status").read_text().splitlines()
-            waits, preempted = (int(line.split()[1]) for line in lines if "ctxt_switches" in line)
-            ticks = int(numbers[10]) + int(numbers[11])
-            threads[task.name] = ThreadUse(state == "R", ticks, waits, preempted)
-    except (OSError, ValueError, IndexError):  # Such as a thread that ends meanwhile.
-        return {}
+            # Of a thread that ends meanwhile there is nothing to know.
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                state, *numbers = _after_name((task / "stat").read_text())
+                lines = (task / "status").read_text().splitlines()
+                waits, preempted = (int(x.split()[1]) for x in lines if "ctxt_switches" in x)
+                ticks = int(numbers[10]) + int(numbers[11])
+                threads[task.name] = ThreadUse(state == "R", ticks, waits, preempted)
     return threads
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -110,6 +111,16 @@ def test_a_frozen_process_is_killed_by_its_name_alone(process):
         assert not kill(other)
     assert kill(name)
     assert process.wait(20) == -signal.SIGKILL
+
+
+def test_a_thread_that_ends_while_threads_are_read_hides_no_other(monkeypatch, tmp_path):
+    """With all of them hidden before Horovod's start, its whole process was taken for Horovod's."""
+    own = f"{os.getpid()}/task"
+    (tmp_path / own / "1").mkdir(parents=True)  # Its files are gone.
+    (tmp_path / own / "2").symlink_to(f"/proc/{own}/{os.getpid()}")
+    monkeypatch.setattr(process_kill, "_PROC", tmp_path)
+    assert list(process_kill.threads_of(os.getpid())) == ["2"]
+    assert process_kill.threads_of(1) == {}
 
 
 @pytest.mark.parametrize("communicates", [True, False])
