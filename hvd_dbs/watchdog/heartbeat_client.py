@@ -65,7 +65,8 @@ class HeartbeatClient(HeartbeatThread):
         self._answer = Answer(0)
 
     def _do_period(self, beat: Heartbeat, end: float) -> bool:
-        running, frozen = self._look_at(self._answer.look_at, self._answer.kill)
+        asked, self._answer = self._answer, Answer(0)  # Void where no other answer comes.
+        running, frozen = self._look_at(asked.look_at, asked.kill)
         self._send(replace(beat, running=running, frozen=frozen))
         self._receive(end)
         if self._answer.left:

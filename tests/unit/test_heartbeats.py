@@ -176,6 +176,19 @@ def test_a_silent_process_is_killed_if_it_does_not_run(make_job, neighbour, capl
     assert not job.ended
 
 
+def test_a_silent_rank_0_has_nobody_killed(make_job, neighbour):
+    """What it has ordered last may be long ago."""
+    started = process_kill._start_of(neighbour.pid)
+    name = replace(ProcessName.own(), pid=neighbour.pid, start=started)
+    job = make_job(3, process_of_2=name)
+    client = job.client()
+    client._answer = Answer(1, look_at=(2,), kill=(2,))
+    neighbour.send_signal(signal.SIGSTOP)
+    for _ in range(25):
+        client._do_period(job.beats[1], time.monotonic() + 0.02)
+    assert neighbour.poll() is None
+
+
 @pytest.mark.parametrize("doing", [LEFT, REGROUPING])
 def test_a_rank_0_that_leaves_says_goodbye_though_it_was_busy(make_job, doing):
     # Answers count to a client's last packets alone: on a busy machine 20 ms make them old soon.
