@@ -38,6 +38,8 @@ def command(journal: Path, wait: float, idle: float, every: float) -> None:
     watch = _Watch(journal, wait, idle, every)
     try:
         watch.run()
+    except BrokenPipeError:  # Who reads has seen enough; click ends quietly.
+        raise
     except OSError as error:
         raise InputError(f"{journal} cannot be read: {error.strerror}.") from error
     except KeyboardInterrupt:  # That is how a watch ends.

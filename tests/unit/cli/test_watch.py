@@ -143,6 +143,16 @@ def test_all_rounds_of_a_new_part_are_listed(tmp_path):
     assert [line.split(",")[0] for line in rounds] == [f"epoch {number}" for number in range(6)]
 
 
+def test_who_reads_may_have_seen_enough(tmp_path):
+    path = written(tmp_path / "run.jsonl", JOB.job, *JOB.rounds)
+    nobody, ours = os.pipe()
+    os.close(nobody)
+    command = [sys.executable, "-m", "hvd_dbs.cli.main", "watch", str(path), *QUICK]
+    done = subprocess.run(command, check=False, stdout=ours, stderr=subprocess.PIPE, text=True)
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (1, "")  # As other programs: `| head` is no error.
+
+
 @pytest.mark.parametrize("end", ["interrupt", "idle"])
 def test_in_a_terminal_it_is_updated_in_place(tmp_path, end):
     path = written(tmp_path / "run.jsonl", JOB.job, *JOB.rounds)
