@@ -11,13 +11,17 @@ import click
 
 
 def say(text: str) -> None:
-    """Writes a text and a newline to standard output.
+    """Writes a text and a newline to standard output; characters that it lacks are escaped.
 
     Raises:
         click.ClickException: If that fails, such as on a full disk; exit code 1.
     """
     try:
-        click.echo(text)
+        try:
+            click.echo(text)
+        except UnicodeEncodeError:  # Of a name in the text: a locale such as Latin-1 has few.
+            known = sys.stdout.encoding
+            click.echo(text.encode(known, "backslashreplace").decode(known))
     except OSError as error:
         if error.errno == errno.EPIPE:  # Who reads has seen enough; click ends quietly.
             raise

@@ -273,6 +273,18 @@ def test_a_full_disk_is_one_line(monkeypatch):
         standard_output.say("a table")
 
 
+def test_characters_that_the_output_lacks_are_escaped(scenario):
+    scenario.write_text(SCENARIO.replace("two speeds", "zwei für → drei"))
+    done = subprocess.run(
+        [sys.executable, "-m", "hvd_dbs.cli.main", "simulate", str(scenario)],
+        check=False,
+        capture_output=True,
+        encoding="latin-1",
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+    assert done.stdout.startswith("zwei für \\u2192 drei: 2 ranks"), done.stderr
+
+
 def test_help_lists_all_commands():
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
