@@ -52,6 +52,11 @@ def command(
             given = "one journal" if other is None else "two journals without --compare"
             raise InputError(f"report was given {given}. Give hvd-dbs report --compare A B.")
         if other is not None:
+            if part or with_all or what_if or any(files.values()):
+                raise InputError(
+                    "--compare prints one text on the last parts of both journals. Leave out the "
+                    "other options, or give hvd-dbs report JOURNAL for each of them."
+                )
             same = journal.name == other.name
             names = (str(journal), str(other)) if same else (journal.name, other.name)
             say(comparison(_side(journal, names[0]), _side(other, names[1])))

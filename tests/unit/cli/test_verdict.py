@@ -231,6 +231,10 @@ def test_two_runs_beside_each_other(tmp_path):
     assert "was given one journal. Give" in report("--compare", paths[0]).output
     assert report(*paths).exit_code == 2
     assert "two journals without --compare" in report(*paths).output
+    page = tmp_path / "run.html"
+    for ignored in (["--page", page], ["--part", 1], ["--what-if"]):
+        result = report("--compare", *paths, *ignored)
+        assert result.exit_code == 2 and "Leave out the other options" in result.output
 
 
 def test_no_what_if_where_nothing_is_measured(tmp_path):
