@@ -107,6 +107,11 @@ def scenario_of(
                 )
             for device, curve in read_curves(file).items():
                 measured[(group.file, device)] = curve
+    if curves is not None and not any(file is None for file, _ in measured):
+        raise ValueError(
+            f'--curves {curves} is given, but no group of ranks has curve = "measured" without a '
+            f"file of its own. Leave it out, or give such a group."
+        )
     return _record(Scenario, rest, "", parts | {"measured": measured})
 
 

@@ -72,8 +72,16 @@ def command(suite: bool, prediction: bool, **given: object) -> None:
                 "--replay takes curves and global batch size from the journal. Leave out --curves "
                 "and --global-batch-size."
             )
-        if (request.sizes or request.classes) and not (suite and request.curves is None):
-            raise InputError("--ranks and --classes choose scenarios of --suite.")
+        if prediction and (request.names or request.every or request.curves):
+            raise InputError("--prediction takes --seed and --json alone. Leave out the others.")
+        if request.global_batch_size and (suite or prediction):
+            raise InputError("--global-batch-size goes with --curves alone. Leave it out.")
+        several = request.sizes or request.classes or request.num_seeds > 1 or request.jobs > 1
+        if several and not (suite and request.curves is None):
+            raise InputError(
+                "--ranks, --classes, --seeds and --jobs are for the built-in scenarios of --suite. "
+                "Leave them out, or give --suite without --curves."
+            )
         if suite and request.curves is not None:
             text = run_curves(request, request.curves)
         elif suite:

@@ -201,7 +201,13 @@ def test_cadence(scenario, tmp_path):
         (("{case}", "--strategy", "best"), "--strategy best; expected all or one of even"),
         (("{case}", "--every", "0"), "--every 0; expected a whole number from 1 on"),
         (("{case}", "--every", "epoc"), 'from 1 on, "epoch" or "automatic".'),
-        (("{case}", "--ranks", "8"), "--ranks and --classes choose scenarios of --suite"),
+        (("{case}", "--ranks", "8"), "--seeds and --jobs are for the built-in scenarios of"),
+        (("{case}", "--seeds", "3"), "are for the built-in scenarios of --suite"),
+        (("--suite", "--curves", "{curves}", "--jobs", "2"), "give --suite without --curves"),
+        (("{case}", "--curves", "{curves}"), "but no group of ranks has curve = "),
+        (("--suite", "--global-batch-size", "9"), "--global-batch-size goes with --curves alone"),
+        (("--prediction", "--strategy", "dbs"), "--prediction takes --seed and --json alone"),
+        (("--prediction", "--curves", "{curves}"), "--prediction takes --seed and --json alone"),
         (("{case}", "--seed", "-1"), "--seed"),
         (("{case}", "--global-batch-size", "9"), "--global-batch-size goes with --curves alone"),
         (("{case}", "--picture", "x.doc"), "unknown format 'doc'"),
@@ -219,10 +225,10 @@ def test_cadence(scenario, tmp_path):
         (("--frobnicate",), "No such option"),
     ],
 )
-def test_wrong_input_is_exit_code_2(scenario, tmp_path, arguments, message):
+def test_wrong_input_is_exit_code_2(scenario, curves, tmp_path, arguments, message):
     bad = tmp_path / "bad.toml"
     bad.write_text(SCENARIO.replace('"dbs"', '"fastest"'))
-    result = call(*(text.format(case=scenario, bad=bad) for text in arguments))
+    result = call(*(text.format(case=scenario, bad=bad, curves=curves) for text in arguments))
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
