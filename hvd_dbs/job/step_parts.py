@@ -69,10 +69,11 @@ class StepParts:
         rest = max(seen.step_seconds - longest, 0.0)
         first_seconds = _known(seen.first_bucket_seconds)
         sticks_out = float(first_seconds.max(initial=-math.inf)) + seen.overlap_seconds - longest
-        communication = max(sticks_out, 0.0) + seen.last_bucket_seconds
+        # T_o and T_u are those of the newest steps, which may be of earlier rounds too.
+        communication = np.minimum(max(sticks_out, 0.0) + seen.last_bucket_seconds, rest)
         negotiation = np.minimum(seen.negotiation_seconds, communication)
         unsteady = np.maximum(rest - communication, 0.0)
-        parts = (waiting, rest, communication, float(negotiation), float(unsteady))
+        parts = (waiting, rest, float(communication), float(negotiation), float(unsteady))
         return cls(*(part / seen.step_seconds for part in parts))
 
     @property

@@ -243,3 +243,12 @@ def test_no_what_if_where_nothing_is_measured(tmp_path):
     path = written(tmp_path / "run.jsonl", job.job, entry)
     result = report(path, "--what-if")
     assert result.exit_code == 2 and "--what-if: no round has measured a step" in result.output
+
+
+def test_communication_of_earlier_steps_takes_no_more_than_there_is():
+    job = simulated("link")
+    measured = {"first_bucket_seconds": (0.01,) * 6, "overlap_seconds": 0.0}
+    longer = [replace(one, **measured, last_bucket_seconds=9.0) for one in job.rounds]
+    verdict = Verdict.of(replace(job, rounds=tuple(longer)))
+    assert 0 < verdict.causes.saved < 1
+    assert 0 < what_if.if_instant(verdict.model).step_seconds < verdict.model.mean_step

@@ -104,8 +104,9 @@ def a_round(busy, step, first=(), overlap=NAN, last=NAN, negotiation=NAN):
         (a_round((6, 3), 10, (1, 1), 4, 2, 0.5), (0.15, 0.4, 0.2, 0.05, 0.2)),
         # T_o ends at 2 + 5, a second after the longest busy time.
         (a_round((6, 3), 10, (1, 2), 5, 2, 9), (0.15, 0.4, 0.3, 0.3, 0.1)),
-        # More than there is: no part is below 0.
-        (a_round((6, 6), 10, (5, 5), 5, 2), (0.0, 0.4, 0.6, NAN, 0.0)),
+        # More than there is: no part is below 0, and none is more than the whole.
+        (a_round((6, 6), 10, (5, 5), 5, 2), (0.0, 0.4, 0.4, NAN, 0.0)),
+        (a_round((6, 6), 10, (5, 5), 5, 12, 9), (0.0, 0.4, 0.4, 0.4, 0.0)),
         (a_round((NAN, 6), 10, (NAN, NAN), 5, 2), (0.0, 0.4, 0.2, NAN, 0.2)),
         (a_round((NAN, NAN), 10), (NAN,) * 5),
         (a_round((1, 1), NAN), (NAN,) * 5),
