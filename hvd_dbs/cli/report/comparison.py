@@ -58,7 +58,8 @@ def _conclusion(first: Side, second: Side) -> str:
         ratios.append(speeds[1] / speeds[0])
     least, most = np.percentile(ratios, _RANGE)
     ratio = (now.global_batch_size / now.mean_step) / (before.global_batch_size / before.mean_step)
-    unclear = " That may be noise." if least <= 1 <= most else ""
+    few = before.has_few_rounds or now.has_few_rounds
+    unclear = " That may be noise." if few or least <= 1 <= most else ""
     return (
         f"{second.name} processes {ratio:.2f} times as many samples a second as {first.name} "
         f"({least:.2f} to {most:.2f}).{unclear}"

@@ -31,6 +31,9 @@ _MOST_INPUT = 0.99
 _MOST_REFERENCES = 64
 """Ranks that the median rank is found among: enough for a median of thousands."""
 
+_FEW_ROUNDS = 3
+"""Fewer cannot be resampled to see whether they agree."""
+
 _MOST_DRAWS, _MOST_NUMBERS = 64, 2_000_000
 """Noisy steps that a mean step is the mean of, and numbers drawn for them at most."""
 
@@ -135,6 +138,11 @@ class JobModel:
     def size(self) -> int:
         """Number of ranks."""
         return len(self.hosts)
+
+    @property
+    def has_few_rounds(self) -> bool:
+        """Whether resampled rounds say nothing, for there are too few of them."""
+        return len(self.num_steps) < _FEW_ROUNDS
 
     @property
     def keeps_split(self) -> bool:

@@ -21,9 +21,6 @@ from hvd_dbs.job.bottleneck import Bottleneck
 from hvd_dbs.job.journal import JournalPart
 from hvd_dbs.job.step_parts import percent
 
-_FEW_ROUNDS = 3
-"""Fewer cannot be resampled to see whether they agree."""
-
 _SURE, _LIKELY = 0.95, 0.8
 
 _WORTH = 1.05
@@ -153,7 +150,7 @@ class Verdict:
         rounds = counted(len(model.num_steps), "round")
         seen = f"{counted(int(model.num_steps.sum()), 'step')} in {rounds}"
         seen = seen if model.knows_steps else rounds
-        if len(model.num_steps) < _FEW_ROUNDS:
+        if model.has_few_rounds:
             return f"This is a first impression, from {seen}: let the job run for longer."
         sure = "sure" if agreement >= _SURE else "likely" if agreement >= _LIKELY else "not sure"
         return (

@@ -23,6 +23,8 @@ def what_if_text(model: JobModel) -> str:
         f"Ranges are 90 % of resampled rounds, of strategies 3 replays. The split {split} where "
         f'the ranks change, as with strategy="{model.strategy}".'
     )
+    if model.has_few_rounds:
+        lines.append("Rounds are too few for ranges: let the job run for longer.")
     if not model.knows_steps:
         lines.append("The journal does not say how many steps its rounds have: no strategies.")
     return "\n".join(lines)

@@ -214,9 +214,10 @@ def test_the_table_of_what_if(tmp_path):
 
 
 def test_two_runs_beside_each_other(tmp_path):
-    paths = []
+    paths, shorts = [], []
     for kind, name in (("slow rank", "before.jsonl"), ("nothing", "after.jsonl")):
         job = simulated(kind)
+        shorts.append((job.job, job.rounds[0]))
         paths.append(written(tmp_path / name, job.job, *job.rounds))
     output = report("--compare", *paths).output
     assert output.startswith(
@@ -228,6 +229,12 @@ def test_two_runs_beside_each_other(tmp_path):
     assert float(row.split("|")[-2]) == pytest.approx(2.5, rel=0.02)
     same = report("--compare", paths[0], paths[0]).output
     assert "1.00 times as many" in same and "That may be noise." in same
+    short = [
+        written(tmp_path / f"short_{path.name}", *lines)
+        for path, lines in zip(paths, shorts, strict=True)
+    ]
+    assert "That may be noise." in report("--compare", *short).output
+    assert "Rounds are too few for ranges" in report("--what-if", short[0]).output
     assert "was given one journal. Give" in report("--compare", paths[0]).output
     assert report(*paths).exit_code == 2
     assert "two journals without --compare" in report(*paths).output
