@@ -81,7 +81,8 @@ class FalseAlarms(Disturbance):
         ranks = self.on(size)
         number = random.binomial(num_steps * len(ranks), self.chance)
         start = random.integers(0, num_steps, number)
-        stop = start + 1 + random.exponential(self.mean_steps, number).astype(np.int64)
+        lengths = np.minimum(random.exponential(self.mean_steps, number), num_steps)
+        stop = start + 1 + lengths.astype(np.int64)
         return Periods.of(random.choice(ranks, number), start, stop, load=self.load)
 
 

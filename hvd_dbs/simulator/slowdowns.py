@@ -110,8 +110,10 @@ class RandomNeighbours(Disturbance):
         ranks = self.on(size)
         cycles = 4 + int(2 * num_steps / (self.mean_quiet_steps + self.mean_busy_steps))
         shape = (len(ranks), cycles)
-        quiet = 1 + random.exponential(self.mean_quiet_steps, shape).astype(np.int64)
-        busy = 1 + random.exponential(self.mean_busy_steps, shape).astype(np.int64)
+        quiet, busy = (  # Longer than the run is as long as the run.
+            1 + np.minimum(random.exponential(mean, shape), num_steps).astype(np.int64)
+            for mean in (self.mean_quiet_steps, self.mean_busy_steps)
+        )
         slowdown = random.uniform(self.least_slowdown, self.most_slowdown, shape)
         load = np.clip(load_of(slowdown) + self.load_noise * random.standard_normal(shape), 0, 1)
         stop = np.cumsum(quiet + busy, axis=1)

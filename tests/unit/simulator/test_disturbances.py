@@ -62,6 +62,17 @@ def test_neighbour_slows_and_announces_itself():
     assert conditions.disturbed.tolist() == [20, 30]
 
 
+def test_times_may_be_longer_than_any_run():
+    """A mean that stands for "never" or "always" is one, not an overflow."""
+    always = RandomNeighbours(mean_quiet_steps=1.0, mean_busy_steps=1e19, least_slowdown=2.0)
+    busy, *_ = seen(always)
+    assert np.all(busy[60:] > 1.9)
+    never = RandomNeighbours(mean_quiet_steps=1e300)
+    assert np.all(seen(never)[0] == pytest.approx(1.0))
+    _, cpu, *_ = seen(FalseAlarms(chance=0.5, mean_steps=1e19, load=0.4))
+    assert np.all(cpu[60:] > 0.3)
+
+
 def test_neighbour_may_add_a_fixed_time():
     busy, *_ = seen(Neighbour(ranks=(0,), from_step=50, extra_ms=7.0, load=0.3))
     assert busy[49, 0] == pytest.approx(1.0)
