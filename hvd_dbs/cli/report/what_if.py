@@ -169,6 +169,9 @@ def answers(model: JobModel) -> list[Answer]:
     everybody, slowest = np.arange(model.size), slowest_first(model)
     found = [as_it_was(model)]
     if model.size > 1:
+        # A split that follows the ranks gains by itself what has nothing to do with any of them.
+        itself = math.inf if model.keeps_split else if_split_best(model).step_seconds
+        noticeable = _NOTICEABLE * min(model.mean_step, itself)
         fast = [
             if_fast(model, np.array([rank]), f"rank {rank} as fast as the median")
             for rank in slowest[:_MOST_SHOWN].tolist()
@@ -178,7 +181,7 @@ def answers(model: JobModel) -> list[Answer]:
             for host, ranks in _hosts(model)[:_MOST_SHOWN]
             if 1 < len(ranks) < model.size
         ]
-        found += [one for one in fast if one.step_seconds < _NOTICEABLE * model.mean_step]
+        found += [one for one in fast if one.step_seconds < noticeable]
         found.append(if_fast(model, everybody, "all ranks as fast as the median"))
     found.append(if_calm(model))
     if model.knows_input:

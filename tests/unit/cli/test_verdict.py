@@ -213,6 +213,14 @@ def test_the_table_of_what_if(tmp_path):
     assert "Keep all ranks: without rank" in table
 
 
+def test_ranks_that_are_fast_have_no_row_where_the_split_does_not_fit_yet():
+    questions = [
+        one.question for one in what_if.answers(model("slow host", rounds=1, strategy="dbs"))
+    ]
+    assert "host b as fast as the median" in questions
+    assert not {f"rank {rank} as fast as the median" for rank in (0, 1, 4, 5)} & set(questions)
+
+
 def test_two_runs_beside_each_other(tmp_path):
     paths, shorts = [], []
     for kind, name in (("slow rank", "before.jsonl"), ("nothing", "after.jsonl")):
