@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from statistics import fmean, stdev
@@ -52,12 +55,23 @@ def _run_all(
         for case in cases:
             yield case, _run_case(request, case, names, progress)
         return
-    with ProcessPoolExecutor(request.jobs) as pool:
+    with ProcessPoolExecutor(request.jobs, initializer=_end_with_parent) as pool:
         largest_first = sorted(cases, key=lambda case: -case[1])
-        pending = {pool.submit(_run_case, request, case, names): case for case in largest_first}
-        for done in as_completed(pending):
-            progress(request.num_seeds * len(names))
-            yield pending[done], done.result()
+        try:
+            pending = {pool.submit(_run_case, request, case, names): case for case in largest_first}
+            for done in as_completed(pending):
+                progress(request.num_seeds * len(names))
+                yield pending[done], done.result()
+        except BaseException:  # Such as Ctrl-C: else the pool would do first all that is left.
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+
+
+def _end_with_parent() -> None:
+    """A worker ends when its parent does, whatever ends that, and leaves Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG.
 
 
 def _run_case(

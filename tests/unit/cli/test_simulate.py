@@ -1,11 +1,15 @@
 """`hvd-dbs simulate` through the command line's own runner."""
 
+import contextlib
 import errno
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,6 +160,30 @@ def test_suite(tmp_path):
 def test_suite_in_two_processes_is_the_same():
     options = ("--suite", "--ranks", "4,8", "--classes", "drift", "--strategy", "dbs")
     assert call(*options).output == call(*options, "--jobs", 2).output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_suite_that_is_ended_leaves_no_process(number):
+    """Not even work that waits: the largest case alone takes longer than this test."""
+    words = ["simulate", "--suite", "--ranks", "1024", "--strategy", "adaptive", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hvd_dbs.cli.main", *words],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while len(children.read_text().split()) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)  # They have to know their parent.
+        process.send_signal(number)
+        errors = process.communicate(timeout=20)[1]  # Ends when the workers have ended as well.
+        assert process.returncode == (1 if number == signal.SIGINT else -number)
+        assert b"Traceback" not in errors
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_suite_with_several_seeds(tmp_path):
