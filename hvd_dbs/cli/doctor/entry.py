@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True, max=86_400),
     default=60.0,
     show_default=True,
     help="Seconds that the ranks of a job wait for each other, or that a host may take.",

@@ -25,7 +25,12 @@ _SECONDS = click.FloatRange(min=0.1)
 @click.argument("journal", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--wait", type=_SECONDS, default=600.0, help="Seconds to wait for the first round.")
 @click.option("--idle", type=_SECONDS, default=600.0, help="Seconds without a round that end it.")
-@click.option("--every", type=_SECONDS, default=1.0, help="Seconds between two looks at it.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    help="Seconds between two looks at it.",
+)
 def command(journal: Path, wait: float, idle: float, every: float) -> None:
     """Shows a running job from its JOURNAL, updated in place.
 

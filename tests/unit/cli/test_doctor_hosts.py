@@ -297,6 +297,8 @@ def test_a_host_that_never_answers_is_not_waited_for(machine):
     result = CliRunner().invoke(main, ["doctor", "--hosts", "silent", "--timeout", "1"])
     assert result.exit_code == 1
     assert "problem  silent: no answer within 1 s" in result.output
+    result = CliRunner().invoke(main, ["doctor", "--hosts", "self", "--timeout", "inf"])
+    assert result.exit_code == 2 and "inf is not in the range" in result.output
 
 
 def test_this_machine_alone_needs_no_ssh(machine):

@@ -106,6 +106,8 @@ def test_a_journal_that_does_not_come_is_said_in_time(tmp_path):
     (tmp_path / "other").write_text("hello\n")
     result = watch(tmp_path / "other", "--wait", "0.3", *QUICK)
     assert result.exit_code == 2 and "has no round of a job after 0.3 s" in result.output
+    result = watch(tmp_path / "other", "--every", "inf")
+    assert result.exit_code == 2 and "inf is not in the range" in result.output
     (tmp_path / "folder").mkdir()
     result = watch(tmp_path / "folder", "--wait", "0.3", *QUICK)
     assert result.exit_code == 2
