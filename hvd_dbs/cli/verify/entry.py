@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--steps",
     type=click.IntRange(2, 100_000),
-    default=12,
-    show_default=True,
-    help="With --model: steps to train.",
+    help="With --model: steps to train.  [default: 12]",
 )
 @click.option(
     "--batch",
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 )
 @click.pass_context
 def command(
-    context: click.Context, seed: int, model: str | None, steps: int, batch: int | None
+    context: click.Context, seed: int, model: str | None, steps: int | None, batch: int | None
 ) -> None:
     """Checks on your machines that balanced training learns what one process would.
 
@@ -68,6 +66,8 @@ def command(
             "hvd-dbs verify is for jobs whose ranks stay. Start it without --min-np, --max-np and "
             "--host-discovery-script."
         )
+    if model is None and (steps or batch):
+        raise InputError("--steps and --batch go with --model. Leave them out, or give --model.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # What matters is found, and said once.
     try:
         import hvd_dbs.keras as hvd
@@ -87,7 +87,7 @@ def command(
         findings = _findings(collective, problem, training, seen)
         _print(collective, *map(str, findings))
     else:
-        findings = _of_model(collective, model, seed, steps, batch)
+        findings = _of_model(collective, model, seed, steps or 12, batch)
     if collective.size == 1:
         name = "" if model is None else f" --model {model}"
         text = f"one rank says little; start several: mpirun -np 4 hvd-dbs verify{name}"

@@ -154,6 +154,13 @@ def test_what_is_missing_is_said_in_one_line(monkeypatch):
     assert len(result.output.splitlines()) == 1
 
 
+@pytest.mark.parametrize("option", ["--steps", "--batch"])
+def test_options_of_a_model_need_one(option):
+    result = CliRunner().invoke(main, ["verify", option, "64"])
+    assert result.exit_code == 2
+    assert "--steps and --batch go with --model" in result.output
+
+
 def test_an_elastic_job_is_none_to_verify(monkeypatch):
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")
     result = CliRunner().invoke(main, ["verify"])
