@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from hvd_dbs.cli.input_error import InputError
 from hvd_dbs.cli.standard_output import say
 from hvd_dbs.cli.watch.follower import Follower
 from hvd_dbs.cli.watch.view import round_line, view
+from hvd_dbs.job.journal_entries import RoundEntry
 
 _LINES_BESIDE_RANKS = 16
 """Lines of a terminal that are not ranks."""
@@ -107,15 +109,12 @@ class _Watch:
                 last, shown = time.monotonic(), None
 
     def _list(self) -> None:
-        last, listed, parts = time.monotonic(), 0, 0
+        last, part = time.monotonic(), self._follower.part
+        rounds: Iterable[RoundEntry] = part.rounds if part is not None else ()
         while time.monotonic() - last < self._idle:
-            part, number = self._follower.part, self._follower.num_rounds
-            if self._follower.num_parts != parts:
-                parts, listed = self._follower.num_parts, 0
-            if part is not None:
-                for entry in part.rounds[max(len(part.rounds) - number + listed, 0) :]:
-                    say(round_line(entry))
-            listed = number
+            for entry in rounds:
+                say(round_line(entry))
             time.sleep(self._every)
             if self._follower.read():
                 last = time.monotonic()
+            rounds = self._follower.new_rounds

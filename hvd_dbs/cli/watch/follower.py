@@ -25,20 +25,18 @@ class Follower:
         path: The journal, which need not exist yet.
 
     Attributes:
-        num_parts: How many parts have begun so far.
-        num_rounds: Rounds of the newest part.
+        new_rounds: Those of the last reading, the newest ones, of whatever part.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.num_parts = 0
+        self.new_rounds: deque[RoundEntry] = deque(maxlen=_MOST_ROUNDS)
         self._restart(None)
 
     def _restart(self, inode: int | None) -> None:
         self._inode, self._offset, self._cut = inode, 0, b""
         self._job: JobEntry | None = None
         self._rounds: deque[RoundEntry] = deque(maxlen=_MOST_ROUNDS)
-        self.num_rounds = 0
 
     @property
     def part(self) -> JournalPart | None:
@@ -54,6 +52,7 @@ class Follower:
             OSError: If the file is there and cannot be read.
         """
         has_read = False
+        self.new_rounds.clear()
         try:
             with self._path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -74,11 +73,9 @@ class Follower:
         entry = entry_of(line.decode(errors="replace"))
         if isinstance(entry, JobEntry):
             self._job = entry
-            self.num_parts += 1
             self._rounds.clear()
-            self.num_rounds = 0
         elif isinstance(entry, RoundEntry) and self._job is not None:
             is_of_job = len(entry.plan) == len(self._job.hosts)
             if is_of_job and sum(entry.plan) == self._job.global_batch_size:
                 self._rounds.append(entry)
-                self.num_rounds += 1
+                self.new_rounds.append(entry)
