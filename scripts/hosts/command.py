@@ -53,6 +53,7 @@ ACTIONS: dict[str, Callable[[Cluster, str], None]] = {
     "off": Cluster.power_off,
     "on": Cluster.start,
 }
+"""After "on" a host gets what `_equip` gives it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -128,19 +129,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(cluster: Cluster, request: Request) -> int:
-    cluster.start(*(host.name for host in request.hosts if host.name not in request.off))
-    for name in cluster.hosts:
-        if name not in request.off and request.has_docker:
-            cluster.add_interface(name, "docker0", "172.17.0.1/16")
-    for name in request.udp_blocked:
-        cluster.block_udp(name)
+    names = [host.name for host in request.hosts if host.name not in request.off]
+    cluster.start(*names)
+    for name in names:
+        _equip(cluster, name, request)
     listed = ",".join(f"{host.name}:{host.slots}" for host in request.hosts)
     process = subprocess.Popen(
         cluster.command(request.hosts[0].name, request.command),
         env={**cluster.environment(), "HOSTS": listed},
     )
     over = threading.Event()
-    thread = threading.Thread(target=_disturb, args=(cluster, request.events, over))
+    thread = threading.Thread(target=_disturb, args=(cluster, request, over))
     thread.start()
     try:
         while True:
@@ -153,13 +152,23 @@ def _run(cluster: Cluster, request: Request) -> int:
             process.kill()
 
 
-def _disturb(cluster: Cluster, events: Sequence[Event], over: threading.Event) -> None:
+def _equip(cluster: Cluster, name: str, request: Request) -> None:
+    """Gives a host that has started what it loses when it is switched off."""
+    if request.has_docker:
+        cluster.add_interface(name, "docker0", "172.17.0.1/16")
+    if name in request.udp_blocked:
+        cluster.block_udp(name)
+
+
+def _disturb(cluster: Cluster, request: Request, over: threading.Event) -> None:
     begin = time.monotonic()
-    for event in events:
+    for event in request.events:
         if over.wait(max(0.0, event.seconds - (time.monotonic() - begin))):
             return
         try:
             ACTIONS[event.action](cluster, event.host)
+            if event.action == "on":
+                _equip(cluster, event.host, request)
             print(f"{PROGRAM}: {event.seconds:g} s: {event.action} {event.host}", file=sys.stderr)
         except (RuntimeError, KeyError, OSError) as error:
             print(f"{PROGRAM}: {event.action} {event.host}: {error}", file=sys.stderr)

@@ -197,3 +197,14 @@ def test_the_command_gets_the_hosts_and_its_exit_code_counts():
     )
     assert (done.returncode, done.stdout.strip()) == (7, "a:2,b:1")
     assert done.stderr == ""
+
+
+@needs_hosts
+def test_a_host_that_is_switched_on_has_all_that_it_was_to_have():
+    options = ["--docker", "--off", "b", "--block-udp", "b", "--at", "0:on:b"]
+    look = "ip -br address show docker0 && ip rule | grep blackhole"
+    loop = f"for _ in $(seq 100); do ssh b '{look}' 2>/dev/null && exit; sleep 0.1; done; exit 1"
+    words = [SCRIPT, "--hosts", "a,b", *options, "--", "bash", "-c", loop]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "172.17.0.1/16" in done.stdout
