@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-_BY_SHAPE = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike", "VariableShape"}
+_BY_SHAPE = {"Shape", "ShapeN", "Size", "ZerosLike", "OnesLike", "VariableShape"}
 """Operations whose results do not depend on the values that they are given."""
 
 _READS = ("IteratorGetNext", "OptionalGetValue", "OptionalFromValue", "TensorListPop")
@@ -14,6 +14,9 @@ _READS = ("IteratorGetNext", "OptionalGetValue", "OptionalFromValue", "TensorLis
 
 _DRAWS = ("Random", "Sampler", "Multinomial", "Bernoulli")
 """Parts of the names of operations whose results each rank may draw for itself."""
+
+_MOST_DIMENSIONS = 256
+"""Of a tensor in TensorFlow, 254."""
 
 _OF_NO_SAMPLE = "_hvd_dbs_of_no_sample"
 """Attribute of a tensor that is known to depend on no sample, where the graph does not show it."""
@@ -27,14 +30,18 @@ def mark_of_no_sample(tensor: tf.Tensor) -> tf.Tensor:
     return marked
 
 
-def depends_on_samples(tensor: tf.Tensor, known: Iterable[tf.Tensor] = ()) -> bool | None:
+def depends_on_samples(
+    tensor: tf.Tensor, known: Iterable[tf.Tensor] = (), *, or_on_their_number: bool = False
+) -> bool | None:
     """Whether a tensor's values depend on the samples of the step, or on random draws.
 
-    What depends on their number or shape alone does not count: positions, for example.
+    What depends on their shape alone does not count: positions, for example.
 
     Args:
         tensor: A tensor of the step that is traced.
         known: Tensors whose dependence does not count.
+        or_on_their_number: Whether a dependence on how many there are counts, as of positions that
+            are repeated for each sample.
 
     Returns:
         None for a tensor of no graph.
@@ -51,7 +58,11 @@ def depends_on_samples(tensor: tf.Tensor, known: Iterable[tf.Tensor] = ()) -> bo
         if hasattr(one, _OF_NO_SAMPLE):
             continue
         kind = one.op.type
-        if kind in _BY_SHAPE or one.dtype == tf.resource:
+        if one.dtype == tf.resource or kind == "Rank":
+            continue
+        if kind in _BY_SHAPE and not or_on_their_number:
+            continue
+        if or_on_their_number and _is_other_dimension(one):
             continue
         if kind.startswith(_READS) or any(part in kind for part in _DRAWS):
             return True
@@ -64,6 +75,24 @@ def depends_on_samples(tensor: tf.Tensor, known: Iterable[tf.Tensor] = ()) -> bo
             continue  # Else a value that was there before the step.
         waiting.extend(one.op.inputs)
     return False
+
+
+def _is_other_dimension(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is taken from a shape, and not from its first dimension, the samples."""
+    kind = tensor.op.type
+    if kind not in ("StridedSlice", "Unpack", "GatherV2"):
+        return False
+    shape = tensor.op.inputs[0]
+    while shape.op.type in ("Cast", "Identity"):
+        shape = shape.op.inputs[0]
+    if shape.op.type not in ("Shape", "ShapeN"):
+        return False
+    if kind == "Unpack":
+        return tensor.value_index > 0
+    first = tf.get_static_value(tensor.op.inputs[1])  # Dimensions, or the first of a slice.
+    if first is None or (kind == "StridedSlice" and tensor.op.get_attr("begin_mask")):
+        return False
+    return bool((first % (shape.shape[0] or _MOST_DIMENSIONS) != 0).all())
 
 
 def _captured(placeholder: tf.Tensor) -> tf.Tensor | None:

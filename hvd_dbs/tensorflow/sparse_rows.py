@@ -9,7 +9,8 @@ so ranks must put together the very rows that one process has:
 - Rows looked up once for a whole batch, such as positions, exist once in one process, where their
   gradients are sums over the batch: the ranks' rows are added up, index by index.
 
-Which is which is read off the graph: indices of the second kind depend on no sample.
+Which is which is read off the graph: indices of the second kind depend on no sample, nor on how
+many there are.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def parts_of(gradient: Gradient) -> list[tuple[Gradient, bool]]:
     """A gradient, or its look-ups one by one, and whether the rows of each are of no sample."""
     if not isinstance(gradient, tf.IndexedSlices):
         return [(gradient, False)]
-    depends = depends_on_samples(gradient.indices)
+    depends = _are_of_samples(gradient.indices)
     if depends is None:
         _warn_of_eager_rows()
         return [(gradient, False)]
@@ -64,10 +65,15 @@ def parts_of(gradient: Gradient) -> list[tuple[Gradient, bool]]:
     found = []
     for values, indices in _look_ups(gradient):
         slices = tf.IndexedSlices(values, indices, gradient.dense_shape)
-        found.append((slices, not depends_on_samples(indices)))
+        found.append((slices, not _are_of_samples(indices)))
     if not any(is_shared for _, is_shared in found):
         return [(gradient, False)]
     return found
+
+
+def _are_of_samples(indices: tf.Tensor) -> bool | None:
+    """Whether each sample has rows of its own; None where nobody knows."""
+    return depends_on_samples(indices, or_on_their_number=True)
 
 
 def _look_ups(gradient: tf.IndexedSlices) -> list[tuple[tf.Tensor, tf.Tensor]]:

@@ -23,6 +23,7 @@ from tests.mpi.exactness_models import (
     masked,
     normalized,
     of_any_length,
+    of_every_sample,
     one_table,
     own_step,
     points,
@@ -96,6 +97,7 @@ check_added_losses = exact(adding, points, loss=cross_entropy())
 check_loss_by_hand = exact(unmasked, text_with_ignored, loss=by_hand)
 check_own_step = exact(own_step, text, **per_token)
 check_relative_positions = exact(relative, text, **per_token)
+check_positions_and_types_of_every_sample = exact(of_every_sample, text, **per_token)
 check_tokens_and_positions_in_one_table = exact(one_table, text, **per_token)
 check_batches_cut_to_their_longest_sequence = exact(
     of_any_length, text, transform=cut_to_longest, **per_token

@@ -75,6 +75,19 @@ class Positions(layers.Layer):
         return self.token(x) + self.position(ops.arange(ops.shape(x)[-1]))
 
 
+class OfEverySample(layers.Layer):
+    """Token types where none are given, and positions repeated for each sample, as in BERT."""
+
+    def __init__(self):
+        super().__init__()
+        self.token, self.kind = layers.Embedding(VOCABULARY, WIDTH), layers.Embedding(2, WIDTH)
+        self.position = layers.Embedding(LENGTH, WIDTH)
+
+    def call(self, x):
+        places = ops.tile(ops.arange(LENGTH)[None], (ops.shape(x)[0], 1))
+        return self.token(x) + self.kind(ops.zeros_like(x)) + self.position(places)
+
+
 class RelativePositions(layers.Layer):
     """A bias for each distance: rows looked up more than once, and for no sample."""
 
@@ -143,6 +156,7 @@ embedded = partial(layers.Embedding, VOCABULARY, WIDTH)
 masked = sequential(partial(layers.Embedding, VOCABULARY, WIDTH, mask_zero=True), head)
 unmasked = sequential(embedded, head)
 positions = sequential(partial(Positions, mask_zero=False), head)
+of_every_sample = sequential(OfEverySample, head)
 relative = sequential(embedded, RelativePositions, head)
 tied = sequential(Tied)
 embeddings = sequential(Embeddings)

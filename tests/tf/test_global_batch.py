@@ -53,6 +53,34 @@ def test_what_depends_on_samples(of, expected):
     assert depends_on_samples(tf.ones([2])) is None  # No graph to read it off.
 
 
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (_positions, False),
+        (lambda x: tf.range(tf.cast(tf.shape(x), tf.int64)[-1]), False),
+        (lambda x: tf.range(tf.unstack(tf.shape(x))[1]), False),
+        (lambda x: tf.zeros(tf.shape(x)[1:]), False),
+        (lambda x: tf.range(tf.gather(tf.shape(x), 1) + tf.rank(x)), False),
+        (lambda x: tf.range(tf.shape(x)[0]), True),
+        (lambda x: tf.range(tf.unstack(tf.shape(x))[0]), True),
+        (lambda x: tf.zeros(tf.shape(x)[:1]), True),
+        (tf.zeros_like, True),
+        (lambda x: tf.tile(_positions(x)[None], [tf.shape(x)[0], 1]), True),
+        (lambda x: tf.broadcast_to(_positions(x), tf.shape(x)), True),
+    ],
+)
+def test_what_depends_on_the_number_of_samples(of, expected):
+    found = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None])])
+    def step(x):
+        found.append(depends_on_samples(of(x), or_on_their_number=True))
+        found.append(depends_on_samples(of(x)))
+
+    step(tf.ones([2, 3]))
+    assert found == [expected, False]
+
+
 def test_a_dependence_that_is_known_does_not_count():
     found = []
 
