@@ -10,7 +10,8 @@ import keras
 import tensorflow as tf
 
 from hvd_dbs.keras.internals import LOSS_REDUCTION, METRIC_REDUCTION, reduction_modules
-from hvd_dbs.tensorflow.global_batch import current_global_batch
+from hvd_dbs.tensorflow.dependence import depends_on_samples
+from hvd_dbs.tensorflow.global_batch import GlobalBatch, current_global_batch
 
 ONE_NUMBER = "a loss function that returns one number for the whole batch"
 
@@ -91,7 +92,9 @@ def _global_reduction(plain: Callable[..., Any], apply_mask: Callable[..., Any])
 def _weighted_scalars(plain: Callable[..., Any]) -> Any:
     """Keras's reduction for `Mean` and `Sum`, where each rank's number counts by its samples.
 
-    Then what the ranks have counted adds up to what one process counts: one number a step.
+    Then what the ranks have counted adds up to what one process counts: one number a step. A number
+    that `Sum` is given is a sum over the rank's samples and counts as it is, unless it is a loss of
+    the global batch.
     """
 
     def reduce_to_samplewise_values(
@@ -100,8 +103,15 @@ def _weighted_scalars(plain: Callable[..., Any]) -> Any:
         batch = current_global_batch()
         if batch is not None and batch.counts_samples and sample_weight is None:
             values = tf.convert_to_tensor(values)
-            if values.shape.rank == 0:
+            is_sum = reduce_fn is keras.ops.sum and not _is_of_losses(values, batch)
+            if values.shape.rank == 0 and not is_sum:
                 sample_weight = tf.math.divide_no_nan(batch.weight, batch.total)
         return plain(values, sample_weight, reduce_fn, dtype)
 
     return reduce_to_samplewise_values
+
+
+def _is_of_losses(values: tf.Tensor, batch: GlobalBatch) -> bool:
+    """Whether a number depends on samples through losses of the global batch alone."""
+    known = batch.losses.known
+    return depends_on_samples(values, known, or_on_their_number=True) is False
