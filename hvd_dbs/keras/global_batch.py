@@ -16,11 +16,12 @@ from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.keras.batch_statistics import of_padding_samples
 from hvd_dbs.keras.global_losses import global_losses
 from hvd_dbs.keras.internals import (
-    added_losses_by,
+    ADDED_LOSSES,
     all_layers,
     compiled_losses,
     is_of_keras,
     losses_of_call,
+    method_by,
 )
 from hvd_dbs.keras.micro_batched_training import MICRO_BATCHES, MicroBatchedTraining
 from hvd_dbs.keras.model_optimizers import balancer_of
@@ -34,6 +35,7 @@ _PLAIN, _BALANCER = "_hvd_dbs_plain_step", "_hvd_dbs_balancer"
 """Attributes of a step that sees the global batch: the model's own step, and whose samples."""
 
 _OWN_LOSS = "a loss that train_step computes itself"
+_OWN_SUM = "a loss that compute_loss computes itself"
 _ADDED_LOSS = "a loss of add_loss"
 _COMPARED_SAMPLES = "the circle loss, which compares the samples of a local batch with each other"
 
@@ -131,7 +133,7 @@ def train_on_global_batches(model: keras.Model, balancer: Balancer) -> MicroBatc
 
 @contextmanager
 def _added_losses(model: keras.Model, batch: GlobalBatch) -> Iterator[None]:
-    """Within it, losses of `add_loss` are looked at as the model adds them up."""
+    """Within it, losses of `add_loss`, and of the model's own `compute_loss`, are looked at."""
     are_sums = _activity_losses_are_sums()
 
     def wrap(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -144,7 +146,17 @@ def _added_losses(model: keras.Model, batch: GlobalBatch) -> Iterator[None]:
 
         return aggregate
 
-    with added_losses_by(model, wrap):
+    def wrap_own(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_loss(*arguments: Any, **options: Any) -> Any:
+            loss = plain(*arguments, **options)
+            if loss is not None and not batch.losses.opaque:
+                batch.losses.check(loss, _OWN_SUM)
+            return loss
+
+        is_of_keras = getattr(plain, "__func__", None) is keras.Model.compute_loss
+        return plain if is_of_keras else compute_loss
+
+    with method_by(model, ADDED_LOSSES, wrap), method_by(model, "compute_loss", wrap_own):
         yield
 
 

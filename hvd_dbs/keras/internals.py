@@ -18,6 +18,10 @@ LOSS_REDUCTION, METRIC_REDUCTION = "reduce_weighted_values", "reduce_to_samplewi
 """The functions in which all losses, and the metrics `Mean` and `Sum`, end."""
 
 
+ADDED_LOSSES = "_aggregate_additional_loss"
+"""The method of a model through which losses of `add_loss` go on their way to its sum."""
+
+
 def all_layers(layer: keras.Layer, include_self: bool = True) -> list[Any]:
     """A layer or model and all layers within it, those that attributes hold included."""
     return list(layer._flatten_layers(include_self=include_self))
@@ -103,20 +107,24 @@ def losses_of_call(layer: keras.Layer) -> list[tf.Tensor]:
 
 
 @contextmanager
-def added_losses_by(
-    model: keras.Model, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
+def method_by(
+    model: keras.Model, name: str, wrap: Callable[..., Callable[..., Any]]
 ) -> Iterator[None]:
-    """Within it, losses of `add_loss` go through a function on their way to the model's sum.
+    """Within it, a method of this model is another function.
 
     Args:
         model: Its training step is traced or run meanwhile.
-        wrap: Makes the function of the plain one.
+        name: The method's.
+        wrap: Makes the function of the method.
     """
-    model._aggregate_additional_loss = wrap(model._aggregate_additional_loss)
+    own = vars(model).get(name)
+    setattr(model, name, wrap(getattr(model, name)))
     try:
         yield
     finally:
-        del model._aggregate_additional_loss
+        delattr(model, name)
+        if own is not None:
+            setattr(model, name, own)
 
 
 def reduction_modules() -> tuple[ModuleType, ModuleType] | None:

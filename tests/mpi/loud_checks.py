@@ -26,8 +26,8 @@ from tests.mpi.together import captured, meet, shared_folder
 B = 16
 
 
-def _train(net, data, loss, epochs=1, callbacks=(), strategy=None, **options):
-    balancer = hvd.Balancer(B, strategy or scripted(some_plans(B)))
+def _train(net, data, loss, epochs=1, callbacks=(), strategy=None, bounds=None, **options):
+    balancer = hvd.Balancer(B, strategy or scripted(some_plans(B)), **(bounds or {}))
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), balancer=balancer)
     net.compile(optimizer, loss=loss, **options)
     return fit(net, balancer, balancer.dataset(data, shuffle_seed=SEED), epochs, callbacks)
@@ -93,6 +93,24 @@ def check_a_loss_that_train_step_computes_itself_is_warned_of():
     x = layers.Input((5,))
     lines = _warnings(Own(x, layers.Dense(4)(x)), points(), None)
     assert _warned_of(lines, "a loss that train_step computes itself")
+
+
+def check_a_loss_that_compute_loss_adds_is_warned_of():
+    class Adding(keras.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+            return loss + self.of(ops.square(y_pred)) + ops.sum(ops.abs(self.weights[0]))
+
+    def net(of):
+        x = layers.Input((5,))
+        model = Adding(x, layers.Dense(4, kernel_regularizer="l2")(x))
+        model.of = of
+        return model
+
+    for bounds in ({}, {"micro_batch_size": 1}):
+        lines = _warnings(net(ops.sum), points(), cross_entropy(), bounds=bounds)
+        assert _warned_of(lines, "a loss that compute_loss computes itself")
+        assert not _warnings(net(hvd.global_sum), points(), cross_entropy(), bounds=bounds)
 
 
 def check_the_circle_loss_is_warned_of():

@@ -106,7 +106,7 @@ def test_losses_of_a_model(trained):
     def wrap(plain):
         return lambda loss: seen.append(float(loss)) or plain(loss)
 
-    with internals.added_losses_by(model, wrap):
+    with internals.method_by(model, internals.ADDED_LOSSES, wrap):
         model.train_on_batch(np.ones((1, 2)), np.ones((1, 1)))
     assert 2.0 in seen and len(seen) == 2
     model.train_on_batch(np.ones((1, 2)), np.ones((1, 1)))
