@@ -67,7 +67,7 @@ class RampedLearningRate:
         self._hvd_dbs_factor.advance(tf.cast(updates, tf.int64))
 
     def _scale_momentum(self, scale: tf.Tensor, updates: tf.Tensor | bool) -> None:
-        buffers = [buffer.value for buffer in _buffers_with_rate(self)]
+        buffers = [buffer.value for buffer in buffers_with_rate(self)]
         if not buffers:
             return
 
@@ -78,9 +78,11 @@ class RampedLearningRate:
         tf.cond(tf.logical_and(updates, tf.not_equal(scale, 1.0)), multiply, lambda: None)
 
 
-def _buffers_with_rate(optimizer: Any) -> list[keras.Variable]:
-    """The momentum buffers that hold learning rate times gradient."""
-    if isinstance(optimizer, keras.optimizers.SGD):
+def buffers_with_rate(optimizer: Any) -> list[keras.Variable]:
+    """The momentum buffers that hold learning rate times gradient; none before there are any."""
+    if not optimizer.built:
+        buffers = []
+    elif isinstance(optimizer, keras.optimizers.SGD):
         buffers = optimizer.momentums
     elif isinstance(optimizer, keras.optimizers.RMSprop):
         buffers = momentums_of(optimizer)

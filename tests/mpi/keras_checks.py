@@ -63,24 +63,42 @@ def check_warm_up_reaches_the_learning_rate_in_the_last_step():
 
 
 def check_a_schedule_corrects_the_momentum():
+    """Of optimizers whose buffers hold the rate; once of Muon's too, and not with loss scaling."""
+
     class Watch(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == 1:
-                self.before = self.model.optimizer.momentums[0].numpy()
+                self.before = self.momentums()
 
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 0 and hasattr(self, "before"):
-                self.after = self.model.optimizer.momentums[0].numpy()
+                self.after = self.momentums()
 
-    balancer = hvd.Balancer(B, "even")
-    net = model()
-    compile_model(net, sgd(balancer))
-    schedule = hvd.callbacks.LearningRateScheduleCallback(0.05, 0.5)
-    watch = Watch()
-    dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
-    fit(net, balancer, dataset, epochs=2, callbacks=[schedule, watch])
-    np.testing.assert_allclose(watch.after, 0.5 * watch.before, rtol=1e-5)
-    np.testing.assert_allclose(float(net.optimizer.learning_rate), 0.025, rtol=1e-6)
+        def momentums(self):
+            found = (v.numpy() for v in self.model.optimizer.variables if "momentum" in v.path)
+            return np.concatenate([values.ravel() for values in found])
+
+    optimizers = keras.optimizers
+    for optimizer, policy, factor in (
+        (optimizers.SGD(0.05, momentum=0.9), "float32", 0.5),
+        (optimizers.SGD(0.05, momentum=0.9), "mixed_float16", 0.5),
+        (optimizers.RMSprop(0.05, momentum=0.9), "float32", 0.5),
+        (optimizers.Muon(0.05), "float32", 1.0),
+    ):
+        keras.mixed_precision.set_dtype_policy(policy)
+        try:
+            balancer = hvd.Balancer(B, "even")
+            net = model()
+            compile_model(net, hvd.DistributedOptimizer(optimizer, balancer=balancer))
+            schedule = hvd.callbacks.LearningRateScheduleCallback(0.05, 0.5)
+            watch = Watch()
+            dataset = balancer.dataset(images(4 * B), shuffle_seed=SEED)
+            fit(net, balancer, dataset, epochs=2, callbacks=[schedule, watch])
+        finally:
+            keras.mixed_precision.set_dtype_policy("float32")
+        assert np.any(watch.before)
+        np.testing.assert_allclose(watch.after, factor * watch.before, rtol=1e-5)
+        np.testing.assert_allclose(float(net.optimizer.learning_rate), 0.025, rtol=1e-6)
 
 
 def check_a_loaded_model_trains_on_where_it_stood():

@@ -12,6 +12,8 @@ import numpy as np
 
 from hvd_dbs.balancer import session_of
 from hvd_dbs.keras.model_optimizers import balancer_of
+from hvd_dbs.keras.optimizer_options import innermost
+from hvd_dbs.keras.ramped_learning_rate import buffers_with_rate
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,7 +28,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         start_epoch: First epoch that is adjusted.
         end_epoch: First epoch that is not adjusted any more; None: no end.
         staircase: Whether to adjust once an epoch instead of before each step.
-        momentum_correction: Whether to scale the momentum buffer with the learning rate.
+        momentum_correction: Whether to scale momentum buffers that hold the learning rate, as
+            those of SGD and RMSprop do, with it.
         steps_per_epoch: Needed without `staircase` only where Keras does not know it.
 
     References:
@@ -105,7 +108,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if self.momentum_correction and old > 0 and not np.isclose(old, new, rtol=1e-12):
             # Keras keeps learning rate times gradient in these buffers. Scaling them once is what
             # scaling the momentum coefficient for one step would do.
-            for buffer in getattr(optimizer, "momentums", None) or ():
+            for buffer in (b for one in innermost(optimizer) for b in buffers_with_rate(one)):
                 buffer.assign(buffer * (new / old))
 
 
