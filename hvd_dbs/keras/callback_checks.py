@@ -1,4 +1,4 @@
-"""Which callbacks all ranks must have alike, and which need the metrics of all ranks first.
+"""What of a `fit` all ranks must have alike, and what its callbacks and its model need.
 
 That `TrainingStateCallback` stands last is checked in `callbacks/training_state.py`.
 """
@@ -12,6 +12,7 @@ import keras
 
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.pipeline import stage_of
+from hvd_dbs.job.session import Session
 from hvd_dbs.keras.callbacks.metric_average import MetricAverageCallback
 from hvd_dbs.watchdog.activity import call_of_fit
 
@@ -69,6 +70,38 @@ def _steering(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
 def _act_on_validation(callbacks: Sequence[keras.callbacks.Callback]) -> bool:
     """Whether a callback of Keras changes how training goes on by what a validation finds."""
     return any(isinstance(one, _ON_METRICS) and one.monitor.startswith("val_") for one in callbacks)
+
+
+def require_any_batch_size(model: keras.Model, session: Session) -> None:
+    """Checks that a model with a fixed batch dimension gets no other batches.
+
+    Raises:
+        ValueError: If it would, in some step.
+    """
+    sizes = {one.shape[0] for one in getattr(model, "inputs", None) or []} - {None}
+    if not sizes:
+        return
+    fixed, is_cut = min(sizes), session.micro_batch_size is not None
+    controller, stage = session.controller, session.position.stage
+    given = session.micro_batch_size or controller.batch_sizes[session.collective.rank]
+    left = stage.num_samples % controller.global_batch_size
+    may_change = session.collective.size > 1 and not controller.strategy.keeps_plan
+    if may_change and not is_cut:
+        reason = f"strategy {controller.strategy.name!r} changes the local batch sizes"
+    elif stage.is_cut_by_cost:
+        reason = "with cost= local batches differ in their number of samples"
+    elif given != fixed:
+        reason = f"{'a micro-batch' if is_cut else 'the local batch'} of this rank has {given}"
+    elif left:
+        reason = f"the last step of an epoch has the {left} samples that are left on all ranks"
+    else:
+        return
+    raise ValueError(
+        f"{model.name} takes batches of {fixed} samples and no others, as its Input says, but "
+        f"{reason}. Use keras.Input(shape) without batch_size or batch_shape; for a model that "
+        f"needs them, a strategy that keeps its plan, such as 'even', a number of samples that "
+        f"global_batch_size divides, and in the Input the local batch size of the rank."
+    )
 
 
 def require_averages(callbacks: Sequence[keras.callbacks.Callback]) -> None:

@@ -139,6 +139,31 @@ def check_a_later_fit_without_the_callback_is_an_error():
         np.testing.assert_array_equal(flat(net), before)
 
 
+def check_batches_of_another_size_than_a_model_takes_are_an_error():
+    """Once, TensorFlow's own error of shapes, where a plan changed or in the last step."""
+
+    def train(strategy, size, num_samples=2 * B, **bounds):
+        balancer = hvd.Balancer(B, strategy, **bounds)
+        x = keras.Input(batch_shape=(size, 2, 3))
+        layer = keras.layers.Flatten() if bounds else keras.layers.GRU(2, stateful=True)
+        net = keras.Model(x, keras.layers.Dense(1)(layer(x)))
+        net.compile(sgd(balancer), "mse")
+        data = np.ones((num_samples, 2, 3)), np.ones((num_samples, 1))
+        return fit(net, balancer, balancer.dataset(data), epochs=1)
+
+    local = B // hvd.size()
+    for strategy, size, num_samples, text in (
+        ("even", local + 1, 2 * B, f"the local batch of this rank has {local}"),
+        ("even", local, 2 * B + 1, "has the 1 samples that are left"),
+        *([("adaptive", local, 2 * B, "'adaptive' changes")] if hvd.size() > 1 else []),
+    ):
+        with pytest.raises(ValueError, match=text):
+            train(strategy, size, num_samples)
+    if B % hvd.size() == 0:
+        train("even", local)
+        train("adaptive", 1, micro_batch_size=1)
+
+
 def check_steps_that_go_on_behind_their_end_are_an_error():
     balancer = hvd.Balancer(B)
     net = model()

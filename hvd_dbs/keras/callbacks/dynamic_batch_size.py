@@ -16,7 +16,12 @@ from hvd_dbs.data.index_stage import IndexStage
 from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.job.step_file import StepFile
 from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
-from hvd_dbs.keras.callback_checks import arguments_of_fit, callbacks_of_fit, require_averages
+from hvd_dbs.keras.callback_checks import (
+    arguments_of_fit,
+    callbacks_of_fit,
+    require_any_batch_size,
+    require_averages,
+)
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
 from hvd_dbs.keras.internals import data_of_validation
@@ -275,3 +280,4 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
                 f"repeated, and leave out steps_per_epoch; an endless hvd.data.Stream has the "
                 f"steps_per_epoch that fit gets."
             )
+        require_any_batch_size(self.model, self._session)
