@@ -240,6 +240,15 @@ def _inside_condition() -> bool:
     return type(tf.compat.v1.get_default_graph()).__name__ == "CondBranchFuncGraph"
 
 
+def check_data(optimizer: Any) -> None:
+    """Raises ValueError where a `fit` under way has data of a balancer that this has not.
+
+    Its own step looks at that where it is traced, which a later `fit` need not do.
+    """
+    if isinstance(optimizer, ReducingOptimizer):
+        optimizer._hvd_dbs_reduction.reducer.check_data()
+
+
 def is_reducing(optimizer: Any) -> bool:
     """Whether this optimizer, or one that it wraps, reduces gradients or is wrapped by such."""
     return any(

@@ -63,7 +63,8 @@ class GradientReducer:
     def __call__(self, gradients: Tensors) -> list[tf.Tensor | tf.IndexedSlices | None]:
         """The weighted means of gradients of the step under way; in the graph."""
         if not self._is_checked:
-            self._check_fit()
+            self.check_data()
+            self._check_steps()
             self._is_checked = True
         session = self._session
         if session is None:
@@ -99,19 +100,22 @@ class GradientReducer:
         )
         return reduce_rows(self._as_sent(gradients), num_ranks(self.process_set), reduce)
 
-    def _check_fit(self) -> None:
-        """A `fit`, if one is under way, has this balancer in all places, or in none."""
+    def check_data(self) -> None:
+        """Raises ValueError where a `fit` under way has data of a balancer that this has not."""
         call = call_of_fit()
-        if call is None:
-            return
-        if self.balancer is None and isinstance(stage_of(call.f_locals.get("x")), IndexStage):
+        data = None if call is None else call.f_locals.get("x")
+        if self.balancer is None and isinstance(stage_of(data), IndexStage):
             raise ValueError(
                 "fit trains on a data set of balancer.dataset, of which ranks have different "
                 "numbers of samples, but the optimizer gives all ranks the same weight. Compile "
                 "with hvd.DistributedOptimizer(..., balancer=balancer), and give fit "
                 "hvd.callbacks.DynamicBatchSizeCallback(balancer)."
             )
-        if self.balancer is not None and not self.balancer.loop.is_training:
+
+    def _check_steps(self) -> None:
+        """Raises ValueError where the balancer does not follow the steps of a `fit` under way."""
+        is_followed = self.balancer is None or self.balancer.loop.is_training
+        if not is_followed and call_of_fit() is not None:
             raise ValueError(
                 "The optimizer weighs gradients by a balancer that does not follow the steps of "
                 "this fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer)."

@@ -123,6 +123,10 @@ def check_a_fit_has_the_balancer_in_all_places():
                 net.fit(dataset.map(lambda x, y: (x, y)), verbose=0, shuffle=False)
         compile_model(net, sgd(None), run_eagerly=eager)
         net.fit(*images(2 * B), batch_size=B, verbose=0)
+        # Its step is traced, and looks at no data any more.
+        start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+        with pytest.raises(ValueError, match="gives all ranks the same weight"):
+            net.fit(dataset, verbose=0, shuffle=False, callbacks=[start])
 
 
 def check_a_later_fit_without_the_callback_is_an_error():

@@ -14,6 +14,7 @@ from hvd_dbs.keras.local_variables import slots_of, variable_reference
 from hvd_dbs.keras.model_build import build_for_fit
 from hvd_dbs.keras.model_optimizers import optimizers_of, training_variables
 from hvd_dbs.keras.random_streams import split_random_seeds
+from hvd_dbs.keras.reducing_optimizer import check_data
 from hvd_dbs.keras.xla import turn_off_xla
 from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 
@@ -37,7 +38,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     Raises:
         ValueError: On all ranks when training begins, if their models differ in number, shapes or
-            types of variables, or one that is not built is trained otherwise than by `fit`.
+            types of variables, or one that is not built is trained otherwise than by `fit`; or if
+            `fit` has data of a balancer and an optimizer has none.
     """
 
     def __init__(
@@ -72,6 +74,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Broadcasts weights and optimizer state."""
         self._has_begun = False
+        for optimizer in optimizers_of(self.model):
+            check_data(optimizer)
         turn_off_xla(self.model)
         is_built = build_for_fit(self.model)
         with tf.device("CPU"):
