@@ -22,6 +22,7 @@ from tests.mpi.problems import (
     sgd,
     some_plans,
 )
+from tests.mpi.together import captured
 
 B = 16
 
@@ -125,6 +126,33 @@ def check_means_over_batches_weigh_ranks_by_samples():
         assert logs.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_allclose(logs[name], value, rtol=1e-6, err_msg=name)
+
+
+class ReturnsMore(TracksItsLoss):
+    """Returns a number that no metric of the model has counted."""
+
+    def test_step(self, data):
+        return {**super().test_step(data), "of_step": tf.reduce_sum(data[0])}
+
+
+def check_results_that_are_of_no_metric_are_warned_of():
+    """Once, evaluate returned those of a rank's own samples without a word."""
+    net, arrays = two_outputs()
+    balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))
+    average = hvd.callbacks.MetricAverageCallback(balancer=balancer)
+    for kind, words in (
+        (ReturnsMore, "returns loss, of_step, and its metrics are loss"),
+        (TracksItsLoss, None),
+    ):
+        one = kind(keras.Sequential([net.layers[0], net.get_layer("one")]))
+        one.compile()
+        with captured("hvd_dbs.keras.callbacks.metric_average") as records:
+            for _ in range(2):
+                dataset = balancer.dataset(arrays, training=False)
+                one.evaluate(dataset, verbose=0, callbacks=[average])
+        lines = [record.getMessage() for record in records]
+        is_warned = words is not None and hvd.rank() == 0 and hvd.size() > 1
+        assert len(lines) == is_warned and all(words in line for line in lines)
 
 
 class LastValue(keras.metrics.Metric):

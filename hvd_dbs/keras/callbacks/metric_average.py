@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+import horovod.tensorflow as hvd
 import keras
 import numpy as np
 
@@ -19,6 +21,8 @@ from hvd_dbs.keras.metric_sums import (
     sum_metrics,
 )
 from hvd_dbs.keras.model_optimizers import balancer_of
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -64,7 +68,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._balancer = balancer
         self._collective: Collective | None = None
         self._validation_samples = 1
-        self._is_in_epoch = False
+        self._is_in_epoch = self._has_warned = False
         self._training_values: MetricValues | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -101,6 +105,25 @@ class MetricAverageCallback(keras.callbacks.Callback):
         if evaluation.steps_done >= stage.num_steps:
             sum_metrics(self.model, stage.weight, stage.num_steps)
             evaluation.is_summed = True
+            self._warn_of_other_results(set(logs or ()))
+
+    def _warn_of_other_results(self, names: set[str]) -> None:
+        """Warns once where Keras returns what `test_step` did, not the results of the metrics."""
+        metrics: set[str] = set()
+        for name, result in self.model.get_metrics_result().items():
+            metrics |= set(result) if isinstance(result, dict) else {name}  # As Keras does in logs.
+        if names == metrics or self._has_warned or hvd.size() == 1:
+            return
+        self._has_warned = True
+        if hvd.rank() == 0:
+            _LOGGER.warning(
+                "test_step of %s returns %s, and its metrics are %s. Keras then reports what the "
+                "last step returned, of this rank's samples alone; fit averages that over ranks. "
+                "For results over all ranks return self.get_metrics_result(), and nothing else.",
+                self.model.name,
+                ", ".join(sorted(names)) or "nothing",
+                ", ".join(sorted(metrics)) or "none",
+            )
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that the evaluation was one of the whole data set."""
