@@ -73,27 +73,39 @@ def metric_values(model: keras.Model) -> MetricValues:
     return [(variable, variable.numpy()) for variable in model.metrics_variables]
 
 
-def names_of_results(model: keras.Model, values: MetricValues, logs: Mapping[str, Any]) -> set[str]:
-    """Names of those of this rank's logs that are what its metrics have counted.
+def results_in_logs(
+    model: keras.Model, values: MetricValues, logs: Mapping[str, Any], has_padding: bool
+) -> dict[str, list[str]]:
+    """Which of this rank's logs are what its metrics have counted: names of logs, and of results.
 
-    Others are numbers of the last step, that a `train_step` returns, or come from callbacks.
+    A `train_step` may return a result under another name than its metric's. Such a log is known by
+    its value, which several results may have. Logs that are missing are numbers of the last step,
+    that a `train_step` returns, or come from callbacks.
 
     Args:
         model: Its metrics are afterwards what they were.
         values: What its metrics had counted when the logs were made.
         logs: Results by name.
+        has_padding: Whether this rank had padding samples in the last step. They may be in logs
+            that a `train_step` returns, and not in values; so any name may be that of a result.
     """
     if has_unbuilt_metrics(model):  # It has not trained.
-        return set()
+        return {}
     now = metric_values(model)
     _assign(values)
     results = model.get_metrics_result()
     _assign(now)
-    return {
-        name
-        for name, value in results.items()
-        if name in logs and np.array_equal(value, logs[name], equal_nan=True)
-    }
+    found = {}
+    for name, log in logs.items():
+        names = [name] if name.startswith("val_") else sorted(results)
+        names = [
+            one
+            for one in names
+            if one in results and (has_padding or np.array_equal(results[one], log, equal_nan=True))
+        ]
+        if names:
+            found[name] = [name] if name in names and not has_padding else names
+    return found
 
 
 def results_over_ranks(
@@ -102,7 +114,8 @@ def results_over_ranks(
     values: MetricValues,
     logs: dict[str, Any],
     weight: int,
-    num_batches: int,
+    num_steps: int,
+    has_padding: bool,
 ) -> dict[str, Any]:
     """Results over all ranks of those metrics that this rank's logs were made of. Collective.
 
@@ -114,27 +127,35 @@ def results_over_ranks(
         values: What its metrics had counted when the logs were made.
         logs: This rank's results, by name.
         weight: Samples of this rank.
-        num_batches: Steps of this rank that the samples were in.
+        num_steps: Steps of the epoch.
+        has_padding: Whether this rank had padding samples in the last of them.
 
     Returns:
         Results by name; none of what is no result of a metric on some rank, such as a number that
         a `train_step` returns, or where the metrics have been used for something else since.
     """
     others = _names_that_may_be_no_sums(model)
-    stands = [
-        name
-        for name in names_of_results(model, values, logs)
-        if not any(_is_of(name, other) for other in others)
-    ]
-    found = agreement.allgather_json(collective, [len(values), sorted(stands)])
+    stands = {
+        name: [one for one in names if not any(_is_of(one, other) for other in others)]
+        for name, names in results_in_logs(model, values, logs, has_padding).items()
+    }
+    found = agreement.allgather_json(collective, [len(values), stands])
     now = metric_values(model)
     _assign(values)
-    names = set.intersection(*(set(names) for _, names in found))
+    of_ranks = [stands for _, stands in found]
+    of_logs = {
+        name: set.intersection(*(set(stands.get(name, ())) for stands in of_ranks))
+        for name in of_ranks[0]
+    }
     results = {}
-    if names and len({num_values for num_values, _ in found}) == 1:
-        sum_metrics(model, weight, num_batches)
+    if any(of_logs.values()) and len({num_values for num_values, _ in found}) == 1:
+        sum_metrics(model, weight, num_steps - int(has_padding))
         summed = model.get_metrics_result()
-        results = {name: _plain(summed[name]) for name in sorted(names)}
+        results = {
+            name: _plain(summed[name if name in names else min(names)])
+            for name, names in sorted(of_logs.items())
+            if names
+        }
     _assign(now)
     return results
 

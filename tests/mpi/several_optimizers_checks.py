@@ -105,6 +105,41 @@ def _require_number_of_last_step(left):
     np.testing.assert_allclose(history.history["of_step"], expected, rtol=1e-5)
 
 
+class OtherNames(keras.Sequential):
+    """Returns what its metrics have counted under other names, as Keras's guides do."""
+
+    def __init__(self, layers):
+        super().__init__(layers)
+        self.total = keras.metrics.Mean(name="total_loss")
+        self.error = keras.metrics.MeanAbsoluteError()
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)[:, 0]
+            losses = tf.square(outputs - y)
+            loss = hvd.global_mean(losses)
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        self.total.update_state(losses)
+        self.error.update_state(y[:, None], outputs[:, None])
+        return {"loss": self.total.result(), "error": self.error.result(), "one": 1.0}
+
+
+def check_results_of_metrics_are_those_of_all_samples_under_any_name():
+    """Once, they counted by the samples of the last step, here one of one rank."""
+    x = np.random.default_rng(0).normal(size=(2 * B + 1, 3)).astype(np.float32)
+    balancer = hvd.Balancer(B, hvd.strategies.static([3, *[1] * (hvd.size() - 1)]))
+    keras.utils.set_random_seed(3)
+    net = OtherNames([keras.layers.Input([3]), keras.layers.Dense(1)])
+    net.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0), balancer=balancer))
+    history = fit(net, balancer, balancer.dataset((x, x.sum(axis=1))), 1)
+    errors = net.predict(x, verbose=0)[:, 0] - x.sum(axis=1)
+    np.testing.assert_allclose(history.history["loss"], np.mean(errors**2), rtol=1e-5)
+    np.testing.assert_allclose(history.history["error"], np.mean(np.abs(errors)), rtol=1e-5)
+    assert history.history["one"] == [1.0]
+
+
 def check_the_ramp_is_of_one_optimizer():
     balancer = hvd.Balancer(B, "even")
     dataset = balancer.dataset(images(2 * B), shuffle_seed=SEED)

@@ -16,7 +16,7 @@ from hvd_dbs.data.evaluation_stage import Evaluation
 from hvd_dbs.keras.metric_sums import (
     MetricValues,
     metric_values,
-    names_of_results,
+    results_in_logs,
     results_over_ranks,
     sum_metrics,
 )
@@ -150,12 +150,13 @@ class MetricAverageCallback(keras.callbacks.Callback):
             return
         own, balancer = dict(logs), balancer_of(self.model)
         numbers = {name: value for name, value in own.items() if np.ndim(value) == 0}
-        counted_by = names_of_results(self.model, self._counted, own)
-        found = agreement.allgather_json(self._collective, [sorted(numbers), sorted(counted_by)])
+        in_epoch, in_step = self._samples(balancer)
+        results = results_in_logs(self.model, self._counted, own, has_padding=in_step == 0)
+        found = agreement.allgather_json(self._collective, [sorted(numbers), sorted(results)])
         names, counted_by = (
             set.intersection(*map(set, lists)) for lists in zip(*found, strict=True)
         )
-        weights = [*self._samples(balancer), self._validation_samples]
+        weights = [in_epoch, in_step, self._validation_samples]
         row = np.array([*weights, *(float(numbers[name]) for name in sorted(names))])
         rows = self._collective.allgather(row)
         for i, name in enumerate(sorted(names), start=len(weights)):
@@ -183,10 +184,9 @@ class MetricAverageCallback(keras.callbacks.Callback):
         values, self._training_values = self._counted, None
         loop = balancer.loop
         steps = loop.steps_done
-        # Only the last step may be one of padding samples.
-        num_batches = steps - int(loop.samples_in_step(steps - 1) == 0)
+        has_padding = loop.samples_in_step(steps - 1) == 0  # Only in the last step.
         return results_over_ranks(
-            collective, self.model, values, own, loop.samples_in_epoch, num_batches
+            collective, self.model, values, own, loop.samples_in_epoch, steps, has_padding
         )
 
     @property
