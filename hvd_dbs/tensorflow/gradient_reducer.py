@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,11 @@ from hvd_dbs.ops.weighted_allreduce import Tensors, weighted_allreduce
 from hvd_dbs.tensorflow.num_ranks import num_ranks
 from hvd_dbs.tensorflow.sparse_rows import reduce_rows
 from hvd_dbs.watchdog.activity import call_of_fit
+
+_LOGGER = logging.getLogger(__name__)
+
+_CLIPPING = re.compile(r"(?!.*gradient).*\b(clip_by_(?:global_norm|norm|value))")
+"""The name of an operation that clips, and is no gradient of one."""
 
 
 class GradientReducer:
@@ -65,6 +72,7 @@ class GradientReducer:
         if not self._is_checked:
             self.check_data()
             self._check_steps()
+            self._warn_of_clipping(gradients)
             self._is_checked = True
         session = self._session
         if session is None:
@@ -120,6 +128,21 @@ class GradientReducer:
                 "The optimizer weighs gradients by a balancer that does not follow the steps of "
                 "this fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer)."
             )
+
+    def _warn_of_clipping(self, gradients: Tensors) -> None:
+        """A mean of clipped gradients is not a clipped mean. Known in a graph alone."""
+        if self.balancer is None or tf.executing_eagerly() or hvd.rank() != 0:
+            return
+        names = (_CLIPPING.match(gradient.op.name) for gradient in _present(gradients))
+        for found in filter(None, names):
+            _LOGGER.warning(
+                "The training step clips the gradients of its rank (%s), before the optimizer "
+                "averages them, so training differs from one process. Let the optimizer clip "
+                "their mean: keras.optimizers.SGD(..., global_clipnorm=1.0), clipnorm or "
+                "clipvalue.",
+                found[1],
+            )
+            return
 
     def _as_sent(self, gradients: Tensors) -> Tensors:
         if not self._sparse_as_dense:

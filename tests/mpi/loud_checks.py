@@ -113,6 +113,41 @@ def check_a_loss_that_compute_loss_adds_is_warned_of():
         assert not _warnings(net(hvd.global_sum), points(), cross_entropy(), bounds=bounds)
 
 
+class Clipping(keras.Sequential):
+    """Clips its rank's gradients, or has its optimizer clip their mean."""
+
+    def __init__(self, clip):
+        super().__init__([layers.Input([3]), layers.Dense(1)])
+        self.clip = clip
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            # The gradient of a clipped output is none that is clipped.
+            loss = self.compute_loss(x, y, tf.clip_by_value(self(x, training=True), -9.0, 9.0))
+        weights = self.trainable_variables
+        self.optimizer.apply(self.clip(tape.gradient(loss, weights)), weights)
+        return {"loss": loss}
+
+
+def check_gradients_that_a_step_clips_are_warned_of():
+    x = np.random.default_rng(0).normal(size=(2 * B, 3)).astype(np.float32)
+
+    def lines(clip):
+        with captured("hvd_dbs.tensorflow.gradient_reducer") as records:
+            _train(Clipping(clip), (x, x[:, :1]), "mse")
+        return [record.getMessage() for record in records]
+
+    for name, clip in (
+        ("clip_by_global_norm", lambda gradients: tf.clip_by_global_norm(gradients, 0.1)[0]),
+        ("clip_by_norm", lambda gradients: [tf.clip_by_norm(one, 0.1) for one in gradients]),
+        ("clip_by_value", lambda gradients: [ops.clip(one, -0.1, 0.1) for one in gradients]),
+    ):
+        found = lines(clip)
+        assert [f"({name})" in line for line in found] == [True] * (hvd.rank() == 0)
+    assert not lines(lambda gradients: gradients)
+
+
 def check_the_circle_loss_is_warned_of():
     lines = _warnings(dense(), points(), keras.losses.Circle())
     assert _warned_of(lines, "compares the samples")

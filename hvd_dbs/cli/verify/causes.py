@@ -139,10 +139,13 @@ def _of_gradient(model: Model, step: Step) -> list[str]:
         return []
     where = "a loss in train_step" if model.has_own_step else "a loss, or a gradient of its own,"
     kind = "is a sum over samples" if step.sum_gradient <= _SAME else "is not a mean over samples"
+    clips = (
+        " If train_step clips gradients, let the optimizer do it: SGD(..., global_clipnorm=1.0)."
+    )
     return [
         f"the ranks' gradients weighted by samples differ from those of one process by "
         f"{100 * step.gradient:.2g} %, though layers give the same outputs: {where} {kind}. "
-        f"{_OWN_LOSS}"
+        f"{_OWN_LOSS}{clips if model.has_own_step else ''}"
     ]
 
 
