@@ -122,12 +122,8 @@ class GradientReducer:
 
     def _check_steps(self) -> None:
         """Raises ValueError where the balancer does not follow the steps of a `fit` under way."""
-        is_followed = self.balancer is None or self.balancer.loop.is_training
-        if not is_followed and call_of_fit() is not None:
-            raise ValueError(
-                "The optimizer weighs gradients by a balancer that does not follow the steps of "
-                "this fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer)."
-            )
+        if self.balancer is not None and call_of_fit() is not None:
+            require_followed(self.balancer)
 
     def _warn_of_clipping(self, gradients: Tensors) -> None:
         """A mean of clipped gradients is not a clipped mean. Known in a graph alone."""
@@ -165,6 +161,19 @@ class GradientReducer:
         if not (loop.heeds_changes and dense):
             return []
         return [tf.cast(loop.clock.signal(), dense[0].dtype)]
+
+
+def require_followed(balancer: Balancer) -> None:
+    """Checks that the balancer of a model's optimizer follows the `fit` under way.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if not balancer.loop.is_training:
+        raise ValueError(
+            "The optimizer weighs gradients by a balancer that does not follow the steps of this "
+            "fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer), on all ranks."
+        )
 
 
 def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:

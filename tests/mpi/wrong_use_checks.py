@@ -129,6 +129,23 @@ def check_a_fit_has_the_balancer_in_all_places():
             net.fit(dataset, verbose=0, shuffle=False, callbacks=[start])
 
 
+def check_a_rank_without_the_callback_fails_before_it_waits_for_others():
+    """Its callback on rank 0 alone was a deadlock: one rank in MPI, the other in Horovod."""
+    begun = []
+
+    class Begins(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            begun.append(epoch)
+
+    balancer = hvd.Balancer(B)
+    net = model()
+    compile_model(net, sgd(balancer))
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Begins()]
+    with pytest.raises(ValueError, match="does not follow the steps"):
+        net.fit(balancer.dataset(images(64)), callbacks=callbacks, verbose=0)
+    assert not begun
+
+
 def check_a_later_fit_without_the_callback_is_an_error():
     """Once, its steps were weighted by the samples of the last step of the fit before."""
     balancer = hvd.Balancer(B, "even")

@@ -12,10 +12,11 @@ import tensorflow as tf
 from hvd_dbs.keras.initial_epoch import require_same_epoch
 from hvd_dbs.keras.local_variables import slots_of, variable_reference
 from hvd_dbs.keras.model_build import build_for_fit
-from hvd_dbs.keras.model_optimizers import optimizers_of, training_variables
+from hvd_dbs.keras.model_optimizers import balancer_of, optimizers_of, training_variables
 from hvd_dbs.keras.random_streams import split_random_seeds
 from hvd_dbs.keras.reducing_optimizer import check_data
 from hvd_dbs.keras.xla import turn_off_xla
+from hvd_dbs.tensorflow.gradient_reducer import require_followed
 from hvd_dbs.tensorflow.variables import broadcast_variables, tensorflow_variable
 
 _NAME = "hvd_dbs.broadcast.is_built"
@@ -39,7 +40,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     Raises:
         ValueError: On all ranks when training begins, if their models differ in number, shapes or
             types of variables, or one that is not built is trained otherwise than by `fit`; or if
-            `fit` has data of a balancer and an optimizer has none.
+            `fit` has data of a balancer and an optimizer has none. On a rank whose optimizer has a
+            balancer, if `fit` lacks `DynamicBatchSizeCallback`.
     """
 
     def __init__(
@@ -88,9 +90,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         split_random_seeds(self.model, self.root_rank)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Checks that all ranks begin in the same epoch."""
+        """Checks that all ranks begin in the same epoch, and that a balancer follows it."""
         if not self._has_begun:
             self._has_begun = True
+            if (balancer := balancer_of(self.model)) is not None:
+                require_followed(balancer)  # Here, or ranks that have its callback deadlock.
             with tf.device("CPU"):
                 epochs = hvd.allgather(tf.constant([epoch]), name=f"{_NAME}.epoch").numpy()
             require_same_epoch(epochs.tolist())
