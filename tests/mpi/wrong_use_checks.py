@@ -108,6 +108,18 @@ def check_what_ranks_would_wait_for_is_alike():
             fit(net, balancer, dataset, **{"epochs": 1, **of_fit})
 
 
+def check_averages_on_some_ranks_alone_are_an_error():
+    """Once, a deadlock."""
+    balancer = hvd.Balancer(B, "even")
+    net = model()
+    compile_model(net, sgd(balancer))
+    follow = hvd.callbacks.DynamicBatchSizeCallback(balancer)
+    callbacks = [*on_last_rank([], [hvd.callbacks.MetricAverageCallback()]), follow]
+    error = pytest.raises(ValueError, match=r"callbacks.* differs")
+    with error if hvd.size() > 1 else nullcontext():
+        net.fit(balancer.dataset(images(2 * B)), callbacks=callbacks, verbose=0)
+
+
 def check_a_fit_has_the_balancer_in_all_places():
     """Once, a fit without balancer= and callback counted batches of all sizes the same."""
     balancer = hvd.Balancer(B, "even")

@@ -67,13 +67,17 @@ class MetricAverageCallback(keras.callbacks.Callback):
             require_balancer(balancer, "MetricAverageCallback")
         self._balancer = balancer
         self._collective: Collective | None = None
+        self._has_begun = False
         self._validation_samples = 1
         self._is_in_epoch = self._has_warned = False
         self._training_values: MetricValues | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Joins the other ranks."""
-        self._collective = connect()
+        """Forgets the ranks of the training before.
+
+        They meet after the first epoch: DynamicBatchSizeCallback checks before that all have this.
+        """
+        self._collective, self._has_begun = None, True
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Forgets the validation before."""
@@ -146,8 +150,10 @@ class MetricAverageCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Replaces the logs by those of all ranks, in place."""
         self._is_in_epoch = False
-        if self._collective is None or logs is None:
+        if not self._has_begun or logs is None:
             return
+        if self._collective is None:
+            self._collective = connect()
         own, balancer = dict(logs), balancer_of(self.model)
         numbers = {name: value for name, value in own.items() if np.ndim(value) == 0}
         in_epoch, in_step = self._samples(balancer)
