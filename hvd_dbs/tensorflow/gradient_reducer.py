@@ -122,7 +122,7 @@ class GradientReducer:
 
     def _check_steps(self) -> None:
         """Raises ValueError where the balancer does not follow the steps of a `fit` under way."""
-        if self.balancer is not None and call_of_fit() is not None:
+        if self.balancer is not None:
             require_followed(self.balancer)
 
     def _warn_of_clipping(self, gradients: Tensors) -> None:
@@ -164,12 +164,12 @@ class GradientReducer:
 
 
 def require_followed(balancer: Balancer) -> None:
-    """Checks that the balancer of a model's optimizer follows the `fit` under way.
+    """Checks that the balancer of an optimizer follows the `fit` under way, if there is one.
 
     Raises:
         ValueError: If it does not.
     """
-    if not balancer.loop.is_training:
+    if call_of_fit() is not None and not balancer.loop.is_training:
         raise ValueError(
             "The optimizer weighs gradients by a balancer that does not follow the steps of this "
             "fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer), on all ranks."
