@@ -1,4 +1,4 @@
-"""What the ablation runs on: the suite's scenario classes, equal ranks with pauses, and curves."""
+"""What the ablation runs on: the suite's scenario classes, two more, and curves."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ CURVE_CASES = 2
 """Sets of devices for each seed: a single one says little about the others."""
 
 PAUSES = "equal, pauses"
+TUNING = "static, tuning"
 GENERATED = {"curves: saw-tooth": ("sawtooth",), "curves: smooth": ("affine", "saturating")}
 MEASURED = "curves: measured"
 
@@ -46,7 +47,7 @@ class Cases:
     def names(self) -> tuple[str, ...]:
         """The classes in the order of tables."""
         measured = (MEASURED,) if self.curves else ()
-        return (*suite.SCENARIO_CLASSES, PAUSES, *GENERATED, *measured)
+        return (*suite.SCENARIO_CLASSES, PAUSES, TUNING, *GENERATED, *measured)
 
     def ranks(self, name: str, wanted: Sequence[int]) -> tuple[int, ...]:
         """Numbers of ranks of a class; 0: each case has its own."""
@@ -58,6 +59,8 @@ class Cases:
         with mock.patch.object(suite, "STEPS", steps):
             if name == PAUSES:
                 found = [equal_with_pauses(ranks)]
+            elif name == TUNING:
+                found = [kernels_that_tune(ranks)]
             elif name in GENERATED:
                 found = generated(GENERATED[name], seed)
             elif name == MEASURED and self.curves is not None:
@@ -97,6 +100,11 @@ def equal_with_pauses(size: int) -> Scenario:
     """Equal ranks of which 2 % of the steps take three times as long: the best is to do nothing."""
     noise = Noise(outlier_chance=0.02, outlier_factor=3)
     return replace(suite.jitter_only(size), name=PAUSES, noise=noise)
+
+
+def kernels_that_tune(size: int) -> Scenario:
+    """Unequal ranks whose first step at a batch size takes 0.3 s more, as on GPUs."""
+    return replace(suite.SCENARIO_CLASSES["static"](size), name=TUNING, switch_ms=300)
 
 
 def _as_in_the_suite(scenario: Scenario) -> Scenario:

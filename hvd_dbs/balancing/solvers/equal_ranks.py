@@ -48,8 +48,8 @@ def drawn_to_equality(
     even = np.full(samples.size, problem.global_batch_size / samples.size)
     # Ranks are equal in what they compute.
     computing, rounds = curves.computing[near], curves.rounds[near]
-    off = np.log(curves.seconds(even)[near]) / computing
-    off -= np.median(off)
+    off = np.log(curves.seconds(even)[near])
+    off = (off - np.median(off)) / computing
     variance = (curves.deviations(even)[near] / computing) ** 2
     here = np.minimum(variance, (curves.deviations(samples)[near] / computing) ** 2)
     unequal, kappa, omega2 = _mixture(off, variance, rounds)
