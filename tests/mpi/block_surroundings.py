@@ -216,6 +216,15 @@ assert not np.array_equal(before[0], model.get_weights()[0])
 """,
     ),
     Around(
+        "docs/exactness.md",
+        "global_clipnorm",
+        before="gradients = [tf.ones_like(variable) for variable in model.trainable_variables]",
+        instead={
+            "optimizer.apply": "for epoch in balancer.epochs(dataset, 1):\n"
+            "    for _ in epoch:\n        optimizer.apply"
+        },
+    ),
+    Around(
         "docs/journal.md",
         "journal=",
         after="""
