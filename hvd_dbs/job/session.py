@@ -141,7 +141,7 @@ class Session:
     def resize(self, global_batch_size: int) -> None:
         """See `Balancer.resize`. Collective."""
         agreement.require_equal(self.collective, {"global_batch_size": repr(global_batch_size)})
-        if self.memory.is_wanted and not self.loop.is_training:
+        if not self.loop.is_training:
             self.controller.bounds = self._bounds  # The next fit may be of a model that fits.
         with agreement.raising_together(self.collective, (ValueError, TypeError)):
             self.loop.check_resize(whole_number("global_batch_size", global_batch_size))

@@ -15,9 +15,6 @@ _READS = ("IteratorGetNext", "OptionalGetValue", "OptionalFromValue", "TensorLis
 _DRAWS = ("Random", "Sampler", "Multinomial", "Bernoulli")
 """Parts of the names of operations whose results each rank may draw for itself."""
 
-_MOST_DIMENSIONS = 256
-"""Of a tensor in TensorFlow, 254."""
-
 _OF_NO_SAMPLE = "_hvd_dbs_of_no_sample"
 """Attribute of a tensor that is known to depend on no sample, where the graph does not show it."""
 
@@ -92,7 +89,8 @@ def _is_other_dimension(tensor: tf.Tensor) -> bool:
     first = tf.get_static_value(tensor.op.inputs[1])  # Dimensions, or the first of a slice.
     if first is None or (kind == "StridedSlice" and tensor.op.get_attr("begin_mask")):
         return False
-    return bool((first % (shape.shape[0] or _MOST_DIMENSIONS) != 0).all())
+    rank = shape.shape[0]
+    return bool((first > 0 if rank is None else first % rank > 0).all())
 
 
 def _captured(placeholder: tf.Tensor) -> tf.Tensor | None:

@@ -17,21 +17,9 @@ from hvd_dbs.comm.collective import AloneCollective
 from hvd_dbs.job.dispensable_ranks import DispensableRanks
 from hvd_dbs.tensorflow.elastic_state import RankLeaves
 from hvd_dbs.watchdog import crash_report
+from tests.tf.small_model import X, Y, make_model
 
-X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
-Y = X.sum(axis=1, keepdims=True)
-
-
-@pytest.fixture(autouse=True)
-def initialized():
-    hvd.init()
-
-
-def make_model(balancer=None):
-    model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.Adam(0.01)
-    model.compile(hvd.DistributedOptimizer(optimizer, balancer=balancer), loss="mse")
-    return model
+pytestmark = pytest.mark.usefixtures("initialized")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +92,8 @@ def test_a_step_that_did_not_fit_bounds_the_model_that_it_was_of(monkeypatch):
     assert session_of(balancer).memory.note_lack(20) == 18
     balancer.rejoin(balancer.state_dict(), 8)
     assert most_of(large) == (18,)
+    balancer.resize(20)
+    dataset = balancer.dataset((X, Y))
     assert most_of(small) == (None,)
 
 

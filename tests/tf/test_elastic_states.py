@@ -13,21 +13,9 @@ import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow.elastic as tf_elastic
 from hvd_dbs.elastic import rendezvous
 from hvd_dbs.tensorflow import elastic_state
+from tests.tf.small_model import X, Y, make_model
 
-X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
-Y = X.sum(axis=1, keepdims=True)
-
-
-@pytest.fixture(autouse=True)
-def initialized():
-    hvd.init()
-
-
-def make_model(balancer=None):
-    model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.Adam(0.01)
-    model.compile(hvd.DistributedOptimizer(optimizer, balancer=balancer), loss="mse")
-    return model
+pytestmark = pytest.mark.usefixtures("initialized")
 
 
 def everything(model):

@@ -9,10 +9,7 @@ import tensorflow as tf
 
 import hvd_dbs.keras as hvd
 
-
-@pytest.fixture(autouse=True)
-def initialized():
-    hvd.init()
+pytestmark = pytest.mark.usefixtures("initialized")
 
 
 def test_all_optimizers_of_a_model_are_part_of_the_state():
