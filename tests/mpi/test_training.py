@@ -17,7 +17,7 @@ _WITHOUT_THE_LIBRARY = (
 )
 
 test_three_ranks = as_tests(
-    *("training", "decision", "loop", "optimizer", "evaluation", "profile"),
+    *("training", "decision", "loop", "optimizer", "evaluation", "validation", "profile"),
     all_but("communication", ["check_communication_is_measured_and_no_slow_rank_is_part_of_it"]),
     ranks=3,
 )
@@ -34,6 +34,7 @@ test_two_ranks = as_tests(
         "journal",
         "verify",
         "wrong_use",
+        "wrong_fit",
         "clock",
         "communication",
     ),
@@ -44,7 +45,7 @@ test_one_rank = as_tests(
     some("evaluation", ["check_evaluate_equals_one_process"]),
     some("memory", ["check_a_step_that_does_not_fit_is_named"]),
     some("source", ["check_records_in_files_equal_one_process"]),
-    *("keras", "learning_rate", "job", "wrong_use", "clock", "resume"),
+    *("keras", "learning_rate", "job", "wrong_use", "wrong_fit", "clock", "resume"),
     ranks=1,
 )
 test_two_ranks_without_the_native_library = as_tests(
