@@ -4,7 +4,7 @@
 
 The folder must be one that all hosts see. `TrainingStateCallback(FOLDER, balancer, every=10)` does
 this in one line, reads and writes on rank 0 alone, and survives a job that dies while it saves
-(`docs/data.md`).
+(`docs/resuming.md`).
 """
 
 import json  # New

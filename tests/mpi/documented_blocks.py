@@ -2,7 +2,7 @@
 
 `python -m tests.mpi.documented_blocks [PAGE...] REPORT` runs them on all ranks, one after the
 other: each with names of its own, in a folder of its own. Before each, `COMMON` makes what the
-pages take for granted; `AROUND` has what single blocks need besides (`block_surroundings.py`).
+pages take for granted; `AROUND` has what single blocks need besides (`*block_surroundings.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mpi.block_surroundings import AROUND, COMMON, INSTEAD, Around
+from tests.mpi import block_surroundings
+from tests.mpi.block_surroundings import COMMON, INSTEAD, Around
+from tests.mpi.data_block_surroundings import AROUND_DATA
 
 ROOT = Path(__file__).resolve().parents[2]
+AROUND = [*block_surroundings.AROUND, *AROUND_DATA]
 
 
 @dataclass(frozen=True)

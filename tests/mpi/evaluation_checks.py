@@ -234,7 +234,7 @@ def check_an_evaluation_that_is_not_of_all_samples_is_an_error():
 
 
 def check_predictions_of_all_ranks_are_gathered_in_the_order_of_the_samples():
-    """As docs/data.md shows it."""
+    """As docs/evaluation.md shows it."""
     x, _ = images(41)
     net = model()
     balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))

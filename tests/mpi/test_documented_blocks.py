@@ -1,8 +1,7 @@
 """Every Python block of README and docs runs as written, on 2 ranks under mpirun."""
 
-from tests.mpi.block_surroundings import AROUND
 from tests.mpi.checks import as_tests_of
-from tests.mpi.documented_blocks import blocks
+from tests.mpi.documented_blocks import AROUND, blocks
 
 BLOCKS = blocks()
 
@@ -13,7 +12,7 @@ test_two_ranks = as_tests_of(
 
 def test_what_a_block_defines_is_used():
     uncalled = {block.name: block.uncalled() for block in BLOCKS if block.uncalled()}
-    assert uncalled == {}, "let `after` of tests/mpi/block_surroundings.py use them"
+    assert uncalled == {}, "let `after` of tests/mpi/*block_surroundings.py use them"
 
 
 def test_what_runs_around_blocks_has_its_block():
