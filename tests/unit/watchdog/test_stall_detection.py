@@ -17,15 +17,8 @@ from hvd_dbs.watchdog.heartbeat import (
 )
 from hvd_dbs.watchdog.limits import Limits
 from hvd_dbs.watchdog.process_kill import ProcessName
-from hvd_dbs.watchdog.rank_zero_watch import RankZeroWatch
 from hvd_dbs.watchdog.stall_detection import StallDetector
-
-SUM = "the sum of gradients"
-
-
-def beat(rank, doing=WAITING, progress=1, **more):
-    operation = SUM if doing == WAITING else ""
-    return Heartbeat(rank, progress, progress, "epoch 2, step 7", doing, operation, **more)
+from tests.unit.watchdog.heartbeat_jobs import actions, beat
 
 
 def job(hosts="abc", **limits):
@@ -43,10 +36,6 @@ def follow(detector, doings, times, silent=(), **more):
                 found += detector.note(beat(rank, doing, **more), now)
         found += detector.judge(now)
     return found
-
-
-def actions(findings):
-    return [(finding.rank, finding.action) for finding in findings]
 
 
 def test_the_rank_that_others_wait_for_is_named_once():
@@ -247,53 +236,6 @@ def test_all_that_has_been_ended_is_silent(limits):
     detector = job("abcd", abort_seconds=20.0, **limits)
     found = follow(detector, [WAITING] * 4, range(90), silent=[2, 3])
     assert Action.END_RANK not in [finding.action for finding in found]
-
-
-def watch(is_neighbour=False, **limits):
-    limits = Limits(1.0, 20.0, 40.0, **limits)
-    return RankZeroWatch("rank 0 (host ha, process 100)", 1, limits, is_neighbour, answered=0.0)
-
-
-def judged(rank_0, times, has_run=None, doing=WAITING, answers=(0,)):
-    found = []
-    for now in times:
-        if now in answers:
-            rank_0.note_answer(now)
-        found += rank_0.judge(beat(1, doing), has_run, now)
-    return found
-
-
-def test_a_silent_rank_0_is_named_once():
-    found = judged(watch(), range(35))
-    assert actions(found) == [(0, Action.NONE)]
-    assert "rank 0 (host ha, process 100) has not answered rank 1 for 20 s" in found[0].text
-    assert judged(watch(), range(90), answers=range(90)) == []
-    assert judged(watch(), range(90), doing="validating") == []  # It waits for nobody.
-
-
-def test_rank_0_is_killed_only_if_its_process_does_not_run():
-    assert actions(judged(watch(True), range(90), has_run=True)) == [(0, Action.NONE)]
-    assert actions(judged(watch(True), range(90), has_run=None)) == [(0, Action.NONE)]
-    frozen = judged(watch(True), range(41), has_run=False)
-    assert actions(frozen) == [(0, Action.NONE), (0, Action.END_RANK)]
-    assert "its process does not run" in frozen[0].text
-
-
-def test_ranks_end_where_rank_0_is_out_of_reach_and_the_job_is_not_elastic():
-    ended = judged(watch(), range(81))
-    assert actions(ended) == [(0, Action.NONE), (0, Action.END_JOB)]
-    assert actions(judged(watch(gloo_seconds=60.0), range(120))) == [(0, Action.NONE)]
-    elastic = judged(watch(is_elastic=True, gloo_seconds=50.0), range(900))
-    assert actions(elastic) == [(0, Action.NONE)]
-    assert "Nobody is ended" in elastic[0].text
-    assert actions(judged(watch(), range(900), answers=())) == [(0, Action.NONE)]
-
-
-def test_rank_0_is_not_missed_while_steps_are_finished():
-    rank_0, found = watch(True), []
-    for now in range(200):
-        found += rank_0.judge(beat(1, progress=min(now, 100)), False, now)
-    assert found == []
 
 
 def test_fields_of_another_type_are_rejected():
