@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.simulated_journal import simulated_job
 from hvd_dbs.job.journal import Journal, JournalPart
+from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 from hvd_dbs.simulator import Scenario
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.rank_groups import AffineRanks
@@ -38,6 +39,27 @@ KINDS: Mapping[str, dict[str, Any]] = {
     "weak rank": {"speeds": (1, 1, 1, 0.3, 1, 1)},
 }
 """What is wrong with a job of six ranks on three hosts, two thirds of a millisecond a sample."""
+
+
+JOB = JobEntry(("a", "b"), "dbs", 64)
+"""Of two ranks."""
+
+
+def a_round(step: int = 4, **changes: Any) -> RoundEntry:
+    """A round of it."""
+    fields: dict[str, Any] = {
+        "epoch": 1,
+        "step": step,
+        "batch_sizes": (32, 32),
+        "busy_seconds": (0.125, 0.25),
+        "cpu_load": (0.0, 0.5),
+        "step_seconds": 0.25,
+        "plan_before": (32, 32),
+        "plan": (43, 21),
+        "reason": "rank 1 was slowest",
+        "predicted_seconds": (0.25, 0.1875),
+    }
+    return RoundEntry(**{**fields, **changes})
 
 
 def written(path: Path, *entries: Any) -> Path:
