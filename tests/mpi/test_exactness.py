@@ -45,7 +45,7 @@ test_three_ranks = as_tests(
     some("averaged_statistics", ["check_statistics_of_own_batches_are_averaged_once_an_epoch"]),
     "micro_batch" if _HAS_TIME else some("micro_batch", ["check_in_parts_by_rank"]),
     some("random", ["check_seeds_are_split_once_however_often"]),
-    *("job", "resume"),
+    *("job", "resume", "wrong_state"),
     ranks=3,
 )
 test_two_ranks_with_adaptive = as_tests(

@@ -45,7 +45,7 @@ test_one_rank = as_tests(
     some("evaluation", ["check_evaluate_equals_one_process"]),
     some("memory", ["check_a_step_that_does_not_fit_is_named"]),
     some("source", ["check_records_in_files_equal_one_process"]),
-    *("keras", "learning_rate", "job", "wrong_use", "wrong_fit", "clock", "resume"),
+    *("keras", "learning_rate", "job", "wrong_use", "wrong_fit", "clock", "resume", "wrong_state"),
     ranks=1,
 )
 test_two_ranks_without_the_native_library = as_tests(
