@@ -10,38 +10,40 @@ from functools import partial
 import keras
 
 from tests.mpi.exactness import exact
+from tests.mpi.exactness_data import (
+    cut_to_longest,
+    latent_and_real,
+    points,
+    points_that_overflow,
+    text,
+    text_with_ignored,
+    text_with_weights,
+    two_texts,
+    weighted_points,
+)
 from tests.mpi.exactness_models import (
     Gan,
     adding,
     by_hand,
     compile_gan,
     cross_entropy,
-    cut_to_longest,
     dense,
     embeddings,
-    latent_and_real,
     masked,
     normalized,
     of_any_length,
     of_every_sample,
     one_table,
     own_step,
-    points,
-    points_that_overflow,
     positions,
     recurrent,
     relative,
     seeded,
     several_embeddings,
-    text,
-    text_with_ignored,
-    text_with_weights,
     tied,
     transformer,
     two_outputs,
-    two_texts,
     unmasked,
-    weighted_points,
 )
 
 optimizers = keras.optimizers

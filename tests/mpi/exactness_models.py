@@ -1,62 +1,17 @@
-"""Small models of what people train, and data for them; see `exactness_checks`."""
+"""Small models of what people train; see `exactness_checks` and `exactness_data`."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import layers, ops
 
 import hvd_dbs.keras as hvd
-from tests.mpi.exactness import NUM_SAMPLES
+from tests.mpi.exactness_data import CLASSES, LENGTH, VOCABULARY
 
-VOCABULARY, LENGTH, WIDTH, CLASSES = 20, 6, 8, 4
-
-
-def rng():
-    return np.random.default_rng(5)
-
-
-def tokens():
-    """Padded token sequences of very different lengths, the longest first in each global batch."""
-    random = rng()
-    x = random.integers(1, VOCABULARY, (NUM_SAMPLES, LENGTH))
-    lengths = random.integers(1, LENGTH + 1, NUM_SAMPLES)
-    return np.where(np.arange(LENGTH) < lengths[:, None], x, 0).astype(np.int32)
-
-
-def token_labels():
-    return rng().integers(0, CLASSES, (NUM_SAMPLES, LENGTH))
-
-
-def text():
-    return tokens(), token_labels()
-
-
-def text_with_ignored():
-    x = tokens()
-    return x, np.where(x == 0, -1, token_labels())
-
-
-def text_with_weights():
-    return tokens(), token_labels(), rng().uniform(0, 2, (NUM_SAMPLES, LENGTH))
-
-
-def points():
-    random = rng()
-    return random.normal(size=(NUM_SAMPLES, 5)), random.integers(0, CLASSES, NUM_SAMPLES)
-
-
-def weighted_points():
-    return *points(), rng().uniform(0, 2, NUM_SAMPLES)
-
-
-def two_texts():
-    """With masks of their own, and a target each."""
-    values = rng().normal(size=(NUM_SAMPLES, LENGTH, 1))
-    return (tokens(), tokens()[::-1].copy()), (token_labels(), values)
+WIDTH = 8
 
 
 class Positions(layers.Layer):
@@ -264,12 +219,6 @@ def normalized():
     )
 
 
-def points_that_overflow():
-    x, y = points()
-    x[7] = 6e4  # In float16, of the one rank that has this sample.
-    return x, y
-
-
 class Gan(keras.Model):
     """Two optimizers, neither of them the compiled one; as in Keras's guide."""
 
@@ -314,26 +263,12 @@ def compile_gan(gan, distributed):
     gan.compile(distributed(keras.optimizers.Adam(0.01)), distributed(keras.optimizers.Adam(0.02)))
 
 
-def latent_and_real():
-    return rng().normal(size=(NUM_SAMPLES, 5)), rng().uniform(size=(NUM_SAMPLES, 5))
-
-
 @seeded
 def several_embeddings():
     x = layers.Input((LENGTH,), dtype="int32")
     words, others = embedded()(x), layers.Embedding(VOCABULARY, 3)(x)
     h = layers.Concatenate()([words, others])
     return keras.Model(x, head()(h))
-
-
-def cut(x, y):
-    """To the longest sequence of this rank's batch."""
-    longest = tf.reduce_max(tf.reduce_sum(tf.cast(x > 0, tf.int32), 1))
-    return x[:, :longest], y[:, :longest]
-
-
-def cut_to_longest(dataset):
-    return dataset.map(cut)
 
 
 @seeded

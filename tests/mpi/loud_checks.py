@@ -12,13 +12,12 @@ from keras import layers, ops
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.keras.initial_epoch import require_same_epoch
+from tests.mpi.exactness_data import points, text
 from tests.mpi.exactness_models import (
     cross_entropy,
     dense,
     masked,
-    points,
     positions,
-    text,
 )
 from tests.mpi.problems import SEED, fit, hvd_collective, scripted, some_plans
 from tests.mpi.together import captured, meet, shared_folder

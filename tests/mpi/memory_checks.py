@@ -12,7 +12,8 @@ from keras import layers
 
 import hvd_dbs.keras as hvd
 from hvd_dbs.job.profile_file import read_profile
-from tests.mpi.exactness_models import CLASSES, cross_entropy, points
+from tests.mpi.exactness_data import CLASSES, points
+from tests.mpi.exactness_models import cross_entropy
 from tests.mpi.problems import SEED, fit, flat, hvd_collective, scripted
 from tests.mpi.profile_checks import ranks_on
 from tests.mpi.together import captured, new_folder

@@ -19,27 +19,29 @@ import hvd_dbs.keras as hvd
 import hvd_dbs.tensorflow as hvd_tensorflow
 from tests.mpi.exactness import exact
 from tests.mpi.exactness_checks import accuracy, per_token
+from tests.mpi.exactness_data import (
+    cut_to_longest,
+    points,
+    points_that_overflow,
+    text,
+    text_with_ignored,
+    text_with_weights,
+    two_texts,
+    weighted_points,
+)
 from tests.mpi.exactness_models import (
     adding,
     by_hand,
     cross_entropy,
-    cut_to_longest,
     dense,
     embeddings,
     masked,
     of_any_length,
     one_table,
-    points,
-    points_that_overflow,
     relative,
-    text,
-    text_with_ignored,
-    text_with_weights,
     transformer,
     two_outputs,
-    two_texts,
     unmasked,
-    weighted_points,
 )
 from tests.mpi.problems import (
     SEED,
