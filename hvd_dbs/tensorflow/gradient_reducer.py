@@ -26,6 +26,10 @@ _CLIPPING = re.compile(r"(?!.*gradient).*\b(clip_by_(?:global_norm|norm|value))"
 """The name of an operation that clips, and is no gradient of one."""
 
 
+_IS_AVERAGED = "_hvd_dbs_is_averaged"
+"""Attribute of a gradient that a tape without a weight has averaged over ranks."""
+
+
 class GradientReducer:
     """Reduces the gradients of each step; with a balancer, weighted by samples and timed.
 
@@ -72,6 +76,7 @@ class GradientReducer:
         if not self._is_checked:
             self.check_data()
             self._check_steps()
+            self._check_own(gradients)
             self._warn_of_clipping(gradients)
             self._is_checked = True
         session = self._session
@@ -125,6 +130,22 @@ class GradientReducer:
         if self.balancer is not None:
             require_followed(self.balancer)
 
+    def _check_own(self, gradients: Tensors) -> None:
+        """Raises ValueError where a tape has averaged the gradients, each rank's alike."""
+        waiting, seen = _present(gradients), set[int]()
+        while self.balancer is not None and waiting:
+            one = waiting.pop()
+            if hasattr(one, _IS_AVERAGED):
+                raise ValueError(
+                    "The optimizer weighs gradients by a balancer, and was given those that "
+                    "DistributedGradientTape has averaged with equal weights; it expects this "
+                    "rank's own. Take them from TensorFlow's own tape: leave out the line "
+                    "tape = hvd.DistributedGradientTape(tape)."
+                )
+            if id(one) not in seen and not tf.executing_eagerly():
+                seen.add(id(one))
+                waiting.extend(one.op.inputs)
+
     def _warn_of_clipping(self, gradients: Tensors) -> None:
         """A mean of clipped gradients is not a clipped mean. Known in a graph alone."""
         if self.balancer is None or tf.executing_eagerly() or hvd.rank() != 0:
@@ -161,6 +182,13 @@ class GradientReducer:
         if not (loop.heeds_changes and dense):
             return []
         return [tf.cast(loop.clock.signal(), dense[0].dtype)]
+
+
+def mark_averaged(gradients: Tensors) -> Tensors:
+    """The same gradients, known to be no rank's own."""
+    for gradient in _present(gradients):
+        setattr(gradient, _IS_AVERAGED, True)
+    return gradients
 
 
 def require_followed(balancer: Balancer) -> None:

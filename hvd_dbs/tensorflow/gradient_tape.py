@@ -11,7 +11,7 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvd_dbs.ops.autograph import do_not_convert
-from hvd_dbs.tensorflow.gradient_reducer import GradientReducer
+from hvd_dbs.tensorflow.gradient_reducer import GradientReducer, mark_averaged
 from hvd_dbs.tensorflow.variables import tensorflow_variable
 
 _SCOPE = "hvd_dbs.tape/"
@@ -26,6 +26,8 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     **options: Any,
 ) -> tf.GradientTape | WeightedGradientTape:
     """Wraps a tape so that its gradients are averaged over all ranks.
+
+    Optimizers with a balancer average themselves, and refuse gradients averaged with equal weights.
 
     Args:
         gradtape: A tape of TensorFlow's.
@@ -154,13 +156,13 @@ def _for_keras_variables(tape: tf.GradientTape) -> tf.GradientTape:
 
     def reduce_named(gradients: Any, *arguments: Any) -> Any:
         if tf.executing_eagerly():
-            return reduce(gradients, *arguments)
+            return mark_averaged(reduce(gradients, *arguments))
         with tf.name_scope(_SCOPE):
             named = [
                 None if gradient is None else _named(gradient, f"{i}")
                 for i, gradient in enumerate(gradients)
             ]
-            return reduce(named, *arguments)
+            return mark_averaged(reduce(named, *arguments))
 
     tape._allreduce_grads = reduce_named
     # First, since it calls `gradient` of the tape.

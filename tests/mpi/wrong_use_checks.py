@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import nullcontext
+from functools import partial
 
 import keras
 import pytest
@@ -166,6 +167,38 @@ def check_what_moves_samples_behind_the_data_set_is_an_error():
     other = tf.data.Dataset.range(2 * 4 * B).batch(2).shuffle(2)
     both = tf.data.Dataset.zip(dataset.map(lambda x, y: (x, y)), other)
     fit(net, balancer, both.map(lambda ours, _: ours).prefetch(1), epochs=1)
+
+
+def check_a_balanced_optimizer_refuses_what_a_tape_has_averaged():
+    """Once, ranks counted alike whatever their samples were: means of equal means are the same."""
+
+    def step(wrap, change, net, optimizer, x):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(net(x))
+        gradients = change(wrap(tape).gradient(value, net.trainable_variables))
+        optimizer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
+
+    def clipped(gradients):
+        return tf.clip_by_global_norm(gradients, 1.0)[0]
+
+    whole, part = (
+        hvd_tensorflow.DistributedGradientTape,
+        hvd_tensorflow.PartialDistributedGradientTape,
+    )
+    sparse = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Embedding(5, 2)])
+    for run, wrap, change, net in (
+        (lambda function: function, whole, list, model()),
+        (lambda function: function, part, list, sparse),
+        (tf.function, whole, clipped, model()),
+        (tf.function, whole, list, sparse),
+    ):
+        balancer = hvd.Balancer(B, "even")
+        train_step = partial(run(step), wrap, change, net, sgd(balancer))
+        with pytest.raises(ValueError, match="averaged with equal weights"):
+            for epoch in balancer.epochs(balancer.dataset(images(2 * B)), 1):
+                for x, _ in epoch:
+                    train_step(x)
+        balancer.loop.end_training()
 
 
 def check_an_elastic_job_aborts_before_gloo_does():
