@@ -10,6 +10,8 @@ from typing import Any
 
 import keras
 
+from hvd_dbs.comm import agreement
+from hvd_dbs.comm.collective import Collective
 from hvd_dbs.data.evaluation_stage import EvaluationStage
 from hvd_dbs.data.pipeline import stage_of
 from hvd_dbs.job.session import Session
@@ -17,6 +19,7 @@ from hvd_dbs.keras.callbacks.metric_average import MetricAverageCallback
 from hvd_dbs.watchdog.activity import call_of_fit
 
 _ON_METRICS = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau)
+_IS_SAME = "hvd_dbs_is_same"
 _STEERING = (*_ON_METRICS, keras.callbacks.LearningRateScheduler)
 
 
@@ -27,13 +30,22 @@ def callbacks_of_fit() -> list[keras.callbacks.Callback]:
     return list(getattr(given, "callbacks", None) or [])
 
 
-def arguments_of_fit(model: keras.Model, params: Mapping[str, Any]) -> dict[str, str]:
-    """What of the call of `fit` ranks would wait for each other for, if it differed.
+def require_same_fit(callback: keras.callbacks.Callback, collective: Collective) -> None:
+    """Checks that all ranks were given the same arguments of `fit`. Once a `fit`, and collective.
 
-    Args:
-        model: What `fit` was called of.
-        params: What Keras tells callbacks.
+    The first that a callback does with other ranks: those without it would not follow.
+
+    Raises:
+        ValueError: On all ranks, if they were given different ones.
     """
+    params = callback.params  # Keras gives all callbacks of a fit the same object, elsewhere none.
+    if params is not None and _IS_SAME not in params:
+        params[_IS_SAME] = True
+        agreement.require_equal(collective, _arguments_of_fit(callback.model, params))
+
+
+def _arguments_of_fit(model: keras.Model, params: Mapping[str, Any]) -> dict[str, str]:
+    """What of the call of `fit` ranks would wait for each other for, if it differed."""
     call = call_of_fit()
     given = {} if call is None else call.f_locals
     callbacks = callbacks_of_fit()

@@ -24,16 +24,27 @@ from tests.mpi.together import on_last_rank
 B = 16
 
 
-def check_averages_on_some_ranks_alone_are_an_error():
+def check_callbacks_on_some_ranks_alone_are_an_error():
     """Once, a deadlock."""
     balancer = hvd.Balancer(B, "even")
-    net = model()
-    compile_model(net, sgd(balancer))
-    follow = hvd.callbacks.DynamicBatchSizeCallback(balancer)
-    callbacks = [*on_last_rank([], [hvd.callbacks.MetricAverageCallback()]), follow]
-    error = pytest.raises(ValueError, match=r"callbacks.* differs")
-    with error if hvd.size() > 1 else nullcontext():
-        net.fit(balancer.dataset(images(2 * B)), callbacks=callbacks, verbose=0)
+    dataset = balancer.dataset(images(2 * B))
+    start, follow = (
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.DynamicBatchSizeCallback(balancer),
+    )
+    for common, alone in (
+        ([follow], hvd.callbacks.MetricAverageCallback()),
+        ([follow], start),
+        ([start], follow),
+        ([follow], hvd.callbacks.DynamicLearningRateCallback(balancer)),
+        ([follow], hvd.callbacks.ProgressWatchdogCallback(balancer)),
+    ):
+        net = model()
+        compile_model(net, sgd(balancer))
+        callbacks = [*on_last_rank([alone], []), *common]
+        error = pytest.raises(ValueError, match=r"callbacks.* differs")
+        with error if hvd.size() > 1 else nullcontext():
+            net.fit(dataset, callbacks=callbacks, verbose=0)
 
 
 def check_a_fit_has_the_balancer_in_all_places():

@@ -9,6 +9,8 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
+from hvd_dbs.keras.callback_checks import callbacks_of_fit, require_same_fit
+from hvd_dbs.keras.callbacks.dynamic_batch_size import DynamicBatchSizeCallback
 from hvd_dbs.keras.initial_epoch import require_same_epoch
 from hvd_dbs.keras.local_variables import slots_of, variable_reference
 from hvd_dbs.keras.model_build import build_for_fit
@@ -40,8 +42,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     Raises:
         ValueError: On all ranks when training begins, if their models differ in number, shapes or
             types of variables, or one that is not built is trained otherwise than by `fit`; or if
-            `fit` has data of a balancer and an optimizer has none. On a rank whose optimizer has a
-            balancer, if `fit` lacks `DynamicBatchSizeCallback`.
+            `fit` has data of a balancer and an optimizer has none; where an optimizer has a
+            balancer, if ranks have other callbacks or lack `DynamicBatchSizeCallback`.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._has_begun = False
         for optimizer in optimizers_of(self.model):
             check_data(optimizer)
+        self._require_same_fit()
         turn_off_xla(self.model)
         is_built = build_for_fit(self.model)
         with tf.device("CPU"):
@@ -98,6 +101,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             with tf.device("CPU"):
                 epochs = hvd.allgather(tf.constant([epoch]), name=f"{_NAME}.epoch").numpy()
             require_same_epoch(epochs.tolist())
+
+    def _require_same_fit(self) -> None:
+        """Meets the ranks that do not have this callback where DynamicBatchSizeCallback does."""
+        found = (c for c in callbacks_of_fit() if isinstance(c, DynamicBatchSizeCallback))
+        balancer = next((one._balancer for one in found), balancer_of(self.model))
+        if balancer is not None:
+            require_same_fit(self, balancer.collective)
 
     def _broadcast_after_first_step(self) -> None:
         step = self.model.train_function

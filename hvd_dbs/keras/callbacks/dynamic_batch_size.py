@@ -17,10 +17,10 @@ from hvd_dbs.data.pipeline import moves_of, stage_of
 from hvd_dbs.job.step_file import StepFile
 from hvd_dbs.keras.batch_statistics import BatchStatistics, of_padding_samples
 from hvd_dbs.keras.callback_checks import (
-    arguments_of_fit,
     callbacks_of_fit,
     require_any_batch_size,
     require_averages,
+    require_same_fit,
 )
 from hvd_dbs.keras.global_batch import train_on_global_batches
 from hvd_dbs.keras.initial_epoch import clear_initial_epoch, require_same_epoch, set_initial_epoch
@@ -89,9 +89,9 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
         """Checks that model, data set and balancer belong together, on all ranks."""
         self._require_no_other()
         collective = self._balancer.collective
+        require_same_fit(self, collective)
         with agreement.raising_together(collective, (ValueError, RuntimeError)):
             self._check()
-        agreement.require_equal(collective, arguments_of_fit(self.model, self.params))
         turn_off_xla(self.model)
         self._micro_batches.warn()
         synchronize_batch_normalization(self.model)

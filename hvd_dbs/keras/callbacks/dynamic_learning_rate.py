@@ -9,6 +9,7 @@ import keras
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.comm import agreement
 from hvd_dbs.job.arguments import whole_number
+from hvd_dbs.keras.callback_checks import require_same_fit
 from hvd_dbs.keras.model_optimizers import optimizers_of
 from hvd_dbs.learning_rate.ramp import RAMP_ITERATIONS, RULES
 
@@ -67,6 +68,7 @@ class DynamicLearningRateCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Lets the factor follow the global batch size, on all ranks."""
         collective = self._balancer.collective
+        require_same_fit(self, collective)
         agreement.require_equal(
             collective,
             {

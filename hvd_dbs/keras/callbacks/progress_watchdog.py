@@ -14,6 +14,7 @@ import keras
 from hvd_dbs.balancer import Balancer, require_balancer
 from hvd_dbs.comm import agreement
 from hvd_dbs.comm.collective import is_elastic
+from hvd_dbs.keras.callback_checks import require_same_fit
 from hvd_dbs.watchdog.activity import Activity
 from hvd_dbs.watchdog.computing import ComputingTime
 from hvd_dbs.watchdog.contacts import Contact, Endpoint, host_addresses
@@ -95,6 +96,7 @@ class ProgressWatchdogCallback(keras.callbacks.Callback):
         """Starts the threads. Collective."""
         self._stop()
         collective = self._balancer.collective
+        require_same_fit(self, collective)
         given = {"warn_seconds": self._warn_seconds, "abort_seconds": self._abort_seconds}
         agreement.require_equal(collective, {name: repr(value) for name, value in given.items()})
         limits = self._limits(collective.size)
