@@ -198,10 +198,15 @@ def require_followed(balancer: Balancer) -> None:
         ValueError: If it does not.
     """
     if call_of_fit() is not None and not balancer.loop.is_training:
-        raise ValueError(
-            "The optimizer weighs gradients by a balancer that does not follow the steps of this "
-            "fit. Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer), on all ranks."
-        )
+        raise not_followed()
+
+
+def not_followed() -> ValueError:
+    """What a `fit` raises that the balancer of its optimizer does not follow."""
+    return ValueError(
+        "The optimizer weighs gradients by a balancer that does not follow the steps of this fit. "
+        "Give fit hvd.callbacks.DynamicBatchSizeCallback(balancer), on all ranks."
+    )
 
 
 def _data_of_step(graph: tf.Graph, gradients: Tensors) -> list[tf.Tensor]:

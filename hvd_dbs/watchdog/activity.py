@@ -77,7 +77,7 @@ class Activity:
             return "validating", ""
         own = next((frame for frame in stack if not is_library(frame)), None)
         inside = stack.index(own) if own is not None else len(stack)
-        if any(_is_fit(frame) for frame in stack[:inside]):  # No function of the user's in it.
+        if any(is_fit(frame) for frame in stack[:inside]):  # No function of the user's in it.
             if any(file.endswith("/callback_list.py") for file in files[:inside]):
                 return f"in {place_of(stack[0])}", ""
             if in_collective:
@@ -91,7 +91,7 @@ class Activity:
 
 def call_of_fit() -> FrameType | None:
     """The frame of the innermost call of Keras's `fit` that the caller is in; None: in none."""
-    return next((frame for frame in _stack(threading.get_ident()) if _is_fit(frame)), None)
+    return next((frame for frame in _stack(threading.get_ident()) if is_fit(frame)), None)
 
 
 def is_evaluating() -> bool:
@@ -128,7 +128,8 @@ def _stack(thread: int) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _is_fit(frame: FrameType) -> bool:
+def is_fit(frame: FrameType) -> bool:
+    """Whether it is a call of Keras's `fit`."""
     return frame.f_code.co_name == "fit" and "/keras/" in frame.f_code.co_filename
 
 

@@ -82,7 +82,7 @@ class DynamicBatchSizeCallback(keras.callbacks.Callback):
     def set_model(self, model: keras.Model) -> None:
         """Takes part in the training steps of the model that `fit` is called of."""
         super().set_model(model)
-        name_lack_of_memory(model, self._session)
+        name_lack_of_memory(self, self._session)
         self._micro_batches = train_on_global_batches(model, self._balancer)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
