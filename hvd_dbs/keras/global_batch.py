@@ -138,10 +138,11 @@ def _added_losses(model: keras.Model, batch: GlobalBatch) -> Iterator[None]:
 
     def wrap(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def aggregate(loss: tf.Tensor) -> Any:
-            if not any(loss is one for one in _activity_losses(model)):
+            if any(loss is one for one in _activity_losses(model)):
+                if are_sums:
+                    loss = loss * tf.cast(batch.sum_factor, loss.dtype)
+            elif not (tf.executing_eagerly() and _is_of_weights(model, loss)):
                 batch.losses.check(loss, _ADDED_LOSS)
-            elif are_sums:
-                loss = loss * tf.cast(batch.sum_factor, loss.dtype)
             return plain(loss)
 
         return aggregate
@@ -168,6 +169,11 @@ def _activity_losses(model: keras.Model) -> list[tf.Tensor]:
         if is_of_keras(layer.activity_regularizer, "regularizers") and is_of_keras(layer, "layers")
         for loss in losses_of_call(layer)
     ]
+
+
+def _is_of_weights(model: keras.Model, loss: tf.Tensor) -> bool:
+    """Whether no call of a layer has added it: a regularizer has made it of a layer's weights."""
+    return not any(loss is one for layer in all_layers(model) for one in losses_of_call(layer))
 
 
 @functools.cache

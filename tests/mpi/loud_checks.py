@@ -75,8 +75,12 @@ def check_a_loss_of_add_loss_is_warned_of():
         )
         return keras.Sequential([layers.Input((5,)), hidden, adding])
 
-    assert _warned_of(_warnings(net(ops.sum), points(), cross_entropy()), "a loss of add_loss")
-    assert not _warnings(net(hvd.global_sum), points(), cross_entropy())
+    for eager in (False, True):
+        lines = _warnings(net(ops.sum), points(), cross_entropy(), run_eagerly=eager)
+        assert _warned_of(lines, "a loss of add_loss")
+        plain = keras.Sequential(net(ops.sum).layers[:-1])
+        for exact in (plain, net(hvd.global_sum)):
+            assert not _warnings(exact, points(), cross_entropy(), run_eagerly=eager)
 
 
 def check_a_loss_that_train_step_computes_itself_is_warned_of():
