@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from hvd_dbs.balancer import Balancer, require_balancer, session_of
 from hvd_dbs.keras.batch_statistics import of_padding_samples
-from hvd_dbs.keras.global_losses import global_losses
+from hvd_dbs.keras.global_losses import ONE_NUMBER, global_losses
 from hvd_dbs.keras.internals import (
     ADDED_LOSSES,
     all_layers,
@@ -196,10 +196,11 @@ def _warn(model: keras.Model, batch: GlobalBatch) -> None:
         _LOGGER.warning(
             "fit trains %s on %s. It is weighted by samples, which is right for a mean over "
             "samples; for anything else training differs from one process. Make such a loss with "
-            "hvd.global_mean(values, weights) or hvd.global_sum(values), or return one value for "
-            "each sample. `hvd-dbs verify --model` shows whether it matters.",
+            "hvd.global_mean(values, weights) or hvd.global_sum(values)%s. "
+            "`hvd-dbs verify --model` shows whether it matters.",
             model.name,
             " and on ".join(opaque),
+            ", or return one value for each sample" if ONE_NUMBER in opaque else "",
         )
 
 

@@ -53,7 +53,9 @@ def check_a_loss_that_returns_one_number_is_warned_of():
     def exact_squares(y, p):
         return 0.5 * hvd.global_mean(ops.square(p - ops.one_hot(y, 4)))
 
-    assert _warned_of(_warnings(dense(), points(), squares), "one number for the whole batch")
+    lines = _warnings(dense(), points(), squares)
+    assert _warned_of(lines, "one number for the whole batch")
+    assert _warned_of(lines, "return one value for each sample")
     assert _warned_of(_warnings(dense(), points(), squares, run_eagerly=True), "one number")
     assert not _warnings(dense(), points(), exact_squares)
     assert not _warnings(masked(), text(), cross_entropy())
@@ -96,6 +98,7 @@ def check_a_loss_that_train_step_computes_itself_is_warned_of():
     x = layers.Input((5,))
     lines = _warnings(Own(x, layers.Dense(4)(x)), points(), None)
     assert _warned_of(lines, "a loss that train_step computes itself")
+    assert not any("one value for each sample" in line for line in filter(None, lines))
 
 
 def check_a_loss_that_compute_loss_adds_is_warned_of():

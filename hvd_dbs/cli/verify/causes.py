@@ -8,10 +8,8 @@ from dataclasses import dataclass
 _SAME = 1e-3
 """Part of a gradient; what differs by more is another one."""
 
-_OWN_LOSS = (
-    "Make it with hvd.global_mean(values, weights) or hvd.global_sum(values), or return one value "
-    "for each sample."
-)
+_GLOBAL_LOSS = "Make it with hvd.global_mean(values, weights) or hvd.global_sum(values)"
+_OWN_LOSS = f"{_GLOBAL_LOSS}, or return one value for each sample."
 
 
 @dataclass(frozen=True)
@@ -139,13 +137,14 @@ def _of_gradient(model: Model, step: Step) -> list[str]:
         return []
     where = "a loss in train_step" if model.has_own_step else "a loss, or a gradient of its own,"
     kind = "is a sum over samples" if step.sum_gradient <= _SAME else "is not a mean over samples"
-    clips = (
-        " If train_step clips gradients, let the optimizer do it: SGD(..., global_clipnorm=1.0)."
+    in_step = (
+        f"{_GLOBAL_LOSS}. If train_step clips gradients, let the optimizer do it: "
+        f"SGD(..., global_clipnorm=1.0)."
     )
     return [
         f"the ranks' gradients weighted by samples differ from those of one process by "
         f"{100 * step.gradient:.2g} %, though layers give the same outputs: {where} {kind}. "
-        f"{_OWN_LOSS}{clips if model.has_own_step else ''}"
+        f"{in_step if model.has_own_step else _OWN_LOSS}"
     ]
 
 

@@ -163,7 +163,11 @@ def test_ranks_with_other_weights_are_named():
         ({}, {"mean_loss": 2.1}, ["a mean over samples in plain Keras"]),
         ({}, {"mean_loss": float("nan"), "part_losses": (1.0, 2.0)}, ["is not a mean over"]),
         ({"has_own_step": True}, {"gradient": 0.1}, ["a loss in train_step is not a mean"]),
-        ({"has_own_step": True}, {"gradient": 0.1}, ["If train_step clips gradients, let the opt"]),
+        (
+            {"has_own_step": True},
+            {"gradient": 0.1},
+            ["hvd.global_sum(values). If train_step clips gradients, let the optimizer"],
+        ),
         ({}, {"gradient": 0.5, "sum_gradient": 1e-6}, ["is a sum over samples"]),
         ({"optimizers": ["Adam"]}, {}, ["not found: layers, losses and gradients"]),
         ({"half_precision": "mixed_float16"}, {"gradient": 0.1}, ["not a mean", "float16 rounds"]),
