@@ -38,9 +38,9 @@ _WARNING = (
     "the training data set waits for epoch %d to reach step %d. Either this rank waits for another "
     "one, which has stopped training or does something else. Or the data set is read too far "
     "ahead: by shuffle or cache downstream of balancer.dataset, or by a callback, which should "
-    "read balancer.dataset(source, training=False). A loop of one's own calls "
-    "balancer.loop.begin_epoch(epoch) before it reads, and end_steps(step) after each step; with "
-    "several steps in a call it gives begin_training their number."
+    "read balancer.dataset(source, training=False). A loop of one's own reads "
+    "the epochs of balancer.epochs, or calls balancer.loop.begin_epoch before it reads, and "
+    "end_steps after each step, or after as many as begin_training was given."
 )
 
 

@@ -227,9 +227,10 @@ class TrainingPosition:
         """
         if self.steps_done == 0 and self._samples.num_begun > 0 and self.num_steps_in_epoch > 1:
             raise RuntimeError(
-                "The epoch ends, and end_steps was not called in it, so all gradients were "
-                "weighted by the samples of its first step. Call balancer.loop.end_steps(step) "
-                "after each step, counted from 1."
+                "The epoch ends, and none of its steps was reported, so all gradients were "
+                "weighted by the samples of its first step. Read the epochs of balancer.epochs "
+                "(for batch in epoch), or call balancer.loop.end_steps(step) after each step, "
+                "counted from 1."
             )
         # A loop that reduces its gradients with weights of its own need not report its steps.
         self.steps_done = self.steps_done or self.num_steps_in_epoch

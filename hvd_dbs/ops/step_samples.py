@@ -18,9 +18,9 @@ AGAIN = -1.0
 """What work is where the step under way has been asked for before."""
 _WHY_UNKNOWN = (
     "The balancer does not know how many samples this rank has in this step. Give fit "
-    "DynamicBatchSizeCallback(balancer); a loop of your own calls balancer.loop.begin_epoch, and "
-    "with cost= also balancer.loop.end_steps after each step, or after as many as "
-    "balancer.loop.begin_training was given. Step"
+    "DynamicBatchSizeCallback(balancer); a loop of your own reads the epochs of "
+    "balancer.epochs(dataset, num_epochs), or calls balancer.loop.begin_epoch, and end_steps after "
+    "each step, or after as many as balancer.loop.begin_training was given. Step"
 )
 _NO_STEPS = np.array([[-1.0, 0.0, 0.0]])
 

@@ -82,6 +82,23 @@ def check_all_ranks_train_the_same_epochs_or_get_the_same_error():
     np.testing.assert_allclose(flat(net), expected, atol=1e-5)
 
 
+def check_a_loop_that_reads_the_data_set_itself_is_an_error():
+    """Its messages once named methods of balancer.loop alone."""
+    balancer, net = hvd.Balancer(B, "even"), model()
+    optimizer, dataset = sgd(balancer), balancer.dataset(images(2 * B))
+
+    def train():
+        for batch in dataset:
+            _train_step(net, optimizer, *batch)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"balancer\.epochs\(dataset, num"):
+        train()
+    with pytest.raises(RuntimeError, match=r"epochs of balancer\.epochs \(for batch in epoch\)"):
+        for _epoch in balancer.epochs(dataset, 1):
+            train()
+    balancer.loop.end_training()
+
+
 def check_an_endless_stream_ends_with_its_steps():
     x, y = images(2 * B)
     balancer = hvd.Balancer(B, "even")
@@ -216,6 +233,6 @@ def check_a_loop_may_apply_its_optimizer_now_and_then():
     balancer.loop.begin_epoch(2)
     for x, y in dataset.take(1):
         _train_step(net, optimizer, x, y)
-    with pytest.raises(RuntimeError, match=r"Call balancer\.loop\.end_steps\(step\) after each"):
+    with pytest.raises(RuntimeError, match=r"call balancer\.loop\.end_steps\(step\) after each"):
         balancer.loop.end_epoch()
     balancer.loop.end_training()
