@@ -38,6 +38,11 @@ _WRAPPERS = ("in user code:", "Exception encountered when calling")
 """How the texts begin that autograph and Keras put around an error."""
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): ")
 """How the last line of a trace begins."""
+_OF_HOROVOD = re.compile(
+    r"horovod has been shut down|\bgloo/[^:\]]*\.(cc|h):\d+\]|(?<![\w/.-])nccl\w*(?![\w/-]|\.\w)",
+    re.IGNORECASE,
+)
+"""What a message of Horovod's, Gloo's or NCCL's has; paths of the user may have their names too."""
 _PLACE = re.compile(
     r"^(?:\{\{function_node .*?\}\} )?(?:Error in user-defined function .*? iterator: \S+: )?"
 )
@@ -64,8 +69,7 @@ def is_lost_peer(error: BaseException) -> bool:
         return True
     if not isinstance(error, tf.errors.UnknownError | tf.errors.AbortedError):
         return False
-    words = r"horovod has been shut down|\bgloo\b|\bnccl"
-    return re.search(words, error.message, re.I) is not None
+    return _OF_HOROVOD.search(error.message) is not None
 
 
 def last_line(error: BaseException) -> str:
