@@ -61,9 +61,8 @@ class IndexStage:
         costs: What plans are shares of, in the windows layout; None: all samples cost the same.
 
     Attributes:
-        is_read: Whether steps have been read in training. Who looks into a data set before does
-            not train on it.
-        is_endless: Whether `num_samples` is the samples of some steps, and not of the data.
+        is_read: Whether steps have been read in training; to look into it before does not count.
+        is_endless: Whether `num_samples` is that of `num_steps` steps, and not of the data.
         on_unwatched: Called where it is read and no training has begun.
     """
 
@@ -91,8 +90,7 @@ class IndexStage:
         self.is_read = self.is_endless = False
         self.on_unwatched: Callable[[], None] = lambda: None
         self._training = self._used_up = False
-        self._epoch = 0
-        self._start = Cursor()
+        self._epoch, self._start = 0, Cursor()
         self._generation = 0
         self._beside = BesideTraining()
         self._own_reader: tuple[tuple[object, ...], Reader] | None = None
@@ -166,6 +164,8 @@ class IndexStage:
         """Epochs that are not open yet have plans of another sum, with no more steps than this."""
         with self._changed:
             self._global_batch_size = sum(batch_sizes)
+            if self.is_endless:
+                self.num_samples = self.num_steps * self._global_batch_size
             if not self._training:
                 self._schedule = PlanSchedule(batch_sizes)
 
@@ -251,15 +251,13 @@ class IndexStage:
         if not self._training:
             self.on_unwatched()
         with self._changed:
-            # An iterator that starts when all of the open epoch has been handed out is the next
-            # epoch's (a repeated data set begins again before training says so).
+            # Where all of the open epoch is handed out, a repeated data set begins the next one.
             epoch = self._epoch + (self._training and self._used_up)
             used = self._start.used_in(epoch)
-            reader = self._reader(epoch, self._rank)
-            steps = self._steps(epoch, reader, self._generation)
+            steps = self._steps(epoch, self._rank, self._generation)
             return Pass(used[-1][1] if used else 0, steps, self._global_batch_size)
 
-    def _steps(self, epoch: int, reader: Reader, generation: int) -> Iterator[NDArray[np.int64]]:
+    def _steps(self, epoch: int, rank: int, generation: int) -> Iterator[NDArray[np.int64]]:
         step, steps, waited = 0, 1, 0.0
         while step < steps:
             with self._changed:
@@ -272,6 +270,8 @@ class IndexStage:
                 else:
                     batch_sizes = self._schedule.batch_sizes_at((epoch, step))
                     steps = self.num_steps_in(epoch)  # Certain now that the epoch is open.
+                    if step == 0:
+                        reader = self._reader(epoch, rank)
                     self.is_read |= self._training
                     if self._training and epoch == self._epoch and step == steps - 1:
                         self._used_up = True

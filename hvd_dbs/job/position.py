@@ -256,7 +256,9 @@ class TrainingPosition:
     def resize(self) -> None:
         """The controller has another global batch size; a data set of too few steps is dropped."""
         stage, size = self._stage, self._controller.global_batch_size
-        if stage is not None and num_steps(stage.num_samples, size) <= stage.num_steps:
+        if stage is not None and (
+            stage.is_endless or num_steps(stage.num_samples, size) <= stage.num_steps
+        ):
             stage.resize(self._controller.batch_sizes)
         else:  # Keras would not read all of it.
             self._stage = None

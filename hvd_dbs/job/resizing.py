@@ -48,7 +48,7 @@ class Resizing:
             return
         stage = self._position.stage
         needed, most = num_steps(stage.num_samples, global_batch_size), stage.num_steps
-        if needed > most:
+        if needed > most and not stage.is_endless:
             raise ValueError(
                 f"global_batch_size={global_batch_size} needs {needed} steps an epoch, and Keras "
                 f"runs no more than the {most} that it counted when fit began. Set "

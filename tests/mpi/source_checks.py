@@ -96,6 +96,27 @@ def check_endless_streams_change_their_batch_size_with_the_plan():
     assert hvd.size() == 1 or most > 3  # The plans did change.
 
 
+def check_an_endless_stream_keeps_its_steps_where_the_global_batch_changes():
+    """Once, an epoch of a global batch of double the size had half the steps."""
+    seen = []
+
+    class Resize(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            loop = balancer.loop
+            seen.append((loop.steps_done, loop.samples_in_epoch))
+            balancer.resize((2 * B, B // 2, B // 2)[epoch])
+
+    endless = tf.data.Dataset.from_tensor_slices(images(48)).repeat()
+    for every in (None, 2):
+        balancer, net = hvd.Balancer(B, scripted(some_plans(B)), every=every), model()
+        dataset = balancer.dataset(hvd.data.Stream(endless, steps_per_epoch=6)).prefetch(2)
+        compile_model(net, sgd(balancer))
+        fit(net, balancer, dataset, steps_per_epoch=6, callbacks=[Resize()])
+    steps, samples = np.sum(hvd_collective().allgather(np.array(seen).ravel()), 0).reshape(-1, 2).T
+    assert (steps == 6 * hvd.size()).all()
+    assert samples.tolist() == 2 * [6 * B, 12 * B, 3 * B]
+
+
 def check_a_finite_stream_is_taken_up_and_evaluated():
     source = hvd.data.Stream(tf.data.Dataset.range(5 * B + 3))
     balancer = hvd.Balancer(B, hvd.strategies.static(some_plans(B)[0]))
