@@ -62,12 +62,18 @@ def bound_by_memory(
     session.loop.finish_interrupted()  # Its round knows of no new bounds.
     if memory.is_wanted:
         known = session.profile.most_samples(fingerprint)
+        num_read = 0
         with agreement.raising_together(session.collective):
             if not memory.is_known(_most(session, session.position.stage)):
                 if known is not None:
                     memory.note(known)
                 else:
-                    memory.note_found(*_search(model, session, training))
+                    found, most, num_read = _search(model, session, training)
+                    memory.note_found(found, most)
+        # A stream that is shuffled anew has another order each time that it is read.
+        most_read = session.collective.allgather(np.array([num_read])).max()
+        for _ in range(num_read, most_read):
+            _read(1)
     session.bound_by_memory()
 
 
@@ -76,26 +82,40 @@ def _most(session: Session, stage: IndexStage) -> int:
     return min(session.controller.global_batch_size, stage.num_samples)
 
 
-def _search(
-    model: keras.Model, session: Session, training: MicroBatchedTraining
-) -> tuple[int, int]:
-    """Most samples that fit, and the most that this rank may get."""
+def _dataset() -> tuple[Any, IndexStage]:
+    """What `fit` was given, and its first stage."""
     call = call_of_fit()
-    dataset: Any = None if call is None else call.f_locals.get("x")
+    dataset = None if call is None else call.f_locals.get("x")
     stage = stage_of(dataset)
     if not isinstance(stage, IndexStage):
         raise ValueError(
             'max_batch_size="auto" tries the data set that fit was given, and that is none of '
             "balancer.dataset. Give max_batch_size as a number."
         )
+    return dataset, stage
+
+
+def _read(num_samples: int) -> Any:
+    """A batch of so many samples."""
+    dataset, stage = _dataset()
+    with stage.looking_at(np.arange(num_samples, dtype=np.int64)):
+        return next(iter(dataset))
+
+
+def _search(
+    model: keras.Model, session: Session, training: MicroBatchedTraining
+) -> tuple[int, int, int]:
+    """Most samples that fit, the most that this rank may get, and how often data were read."""
+    dataset, stage = _dataset()
     controller, most = session.controller, _most(session, stage)
     start = max(1, controller.global_batch_size // controller.size // _FIRST_PART)
+    num_read = 0
     with _unchanged(model), without_other_ranks():
         step = _step(model, training, dataset.element_spec)
 
         def fits(num_samples: int) -> bool:
-            with stage.looking_at(np.arange(num_samples, dtype=np.int64)):
-                data = next(iter(dataset))
+            nonlocal num_read
+            data, num_read = _read(num_samples), num_read + 1
             try:
                 for number in tf.nest.flatten(step(data)):
                     np.asarray(number)  # Waits for the device.
@@ -111,7 +131,7 @@ def _search(
             f"{model.name}. Use a smaller model, or leave out the rank."
         )
     _LOGGER.debug("rank %d: %d of %d samples fit", session.collective.rank, found, most)
-    return found, most
+    return found, most, num_read
 
 
 def _step(model: keras.Model, training: MicroBatchedTraining, spec: Any) -> Any:

@@ -91,6 +91,32 @@ def check_a_rank_finds_its_bound_and_changes_nothing_by_it():
         assert history[name] == expected_history[name]
 
 
+def check_a_search_leaves_ranks_at_the_same_order_of_a_stream():
+    """Once, a rank that had tried more often read a reshuffled stream in another order."""
+    num_samples, seen = 3 * B, []
+
+    class Note(layers.Layer):
+        def call(self, x, training=False):
+            noted = tf.numpy_function(lambda ids: seen.extend(ids) or ids, [x[:, 0]], tf.float32)
+            return x + 0 * tf.ensure_shape(noted, [None])[:, tf.newaxis]
+
+    class EpochBegins(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            seen.clear()
+
+    ids = np.repeat(np.arange(num_samples, dtype=np.float32)[:, np.newaxis], 5, 1)
+    stream = tf.data.Dataset.from_tensor_slices((ids, np.zeros(num_samples, np.int64)))
+    balancer = hvd.Balancer(B, "even", max_batch_size="auto")
+    net = keras.Sequential([layers.Input((5,)), Note(), Full(), layers.Dense(CLASSES)])
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), balancer=balancer)
+    net.compile(optimizer, loss=cross_entropy())
+    data = balancer.dataset(hvd.data.Stream(stream.shuffle(num_samples, seed=1)))
+    fit(net, balancer, data, 2, callbacks=[EpochBegins()])
+    assert balancer.plan.batch_sizes[0] == FITS
+    found = hvd_collective().allgather(np.bincount(np.array(seen, int), minlength=num_samples))
+    assert found.sum(0).tolist() == [1] * num_samples
+
+
 def check_what_was_found_is_in_the_profile():
     path = new_folder() / "cluster.json"
     with ranks_on("fast device", "slow device") as ranks:
