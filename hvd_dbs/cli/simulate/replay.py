@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,9 @@ from hvd_dbs.simulator.simulation import Run, preset_names, simulate
 _NOTICEABLE = 1.05
 """A batch size that is further from what was measured is said to be."""
 
+_MOST_ROUNDS = 2000
+"""The newest rounds that are replayed: a journal of days has half a million, which take hours."""
+
 _MOST_SHOWN = 12
 """Local batch sizes that are shown."""
 
@@ -31,7 +35,8 @@ _MOST_SHOWN = 12
 def run(request: Request, journal: Path) -> str:
     """Runs the job of a journal again, with each strategy; returns the table."""
     parts, num_damaged = read_journal(journal)
-    rounds = job_rounds(parts[-1], journal.name)
+    part = parts[-1]
+    rounds = job_rounds(replace(part, rounds=part.rounds[-_MOST_ROUNDS:]), journal.name)
     replay = replay_of(rounds, seed=request.seed or 0)
     names = request.names or preset_names()
     conditions = Conditions.of(replay.scenario)
@@ -41,7 +46,7 @@ def run(request: Request, journal: Path) -> str:
         ]
     pairs = [(one, figures_of(one)) for one in runs]
     request.save("runs", [run_data(*pair, with_steps=True) for pair in pairs])
-    lines = [*_head(replay, len(parts), num_damaged), "", _table(replay, names, runs), ""]
+    lines = [*_head(replay, parts, num_damaged), "", _table(replay, names, runs), ""]
     return "\n".join([*lines, *_notes(replay)])
 
 
@@ -106,8 +111,9 @@ def _number(entry: RoundEntry, field: str) -> float:
     return float(value)
 
 
-def _head(replay: Replay, num_parts: int, num_damaged: int) -> list[str]:
-    rounds, scenario = replay.rounds, replay.scenario
+def _head(replay: Replay, parts: Sequence[JournalPart], num_damaged: int) -> list[str]:
+    rounds, scenario, num_parts = replay.rounds, replay.scenario, len(parts)
+    newest = f"the newest {_MOST_ROUNDS} of " if len(parts[-1].rounds) > _MOST_ROUNDS else ""
     seconds, lengths = rounds.step_seconds, rounds.lengths.astype(float)
     known = np.isfinite(seconds)
     had = "The journal does not say what a step took."
@@ -120,7 +126,7 @@ def _head(replay: Replay, num_parts: int, num_damaged: int) -> list[str]:
         had = f"The job had {whole:.1f} ms a step, {second:.1f} ms in its second half."
     lines = [
         f"{rounds.name}, part {num_parts} of {num_parts}: {scenario.size} ranks, global batch "
-        f"{rounds.global_batch_size}, {rounds.strategy}; {len(lengths)} rounds, "
+        f"{rounds.global_batch_size}, {rounds.strategy}; {newest}{len(parts[-1].rounds)} rounds, "
         f"{scenario.steps} steps",
         had,
     ]

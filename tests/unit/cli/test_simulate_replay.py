@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hvd_dbs.cli.main import main
+from hvd_dbs.cli.simulate import replay
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry
 from tests.journals import written
 
@@ -53,6 +54,15 @@ def test_a_job_and_what_others_would_have_had(tmp_path):
     assert "times, rank 1" in dbs[5]
     assert "communication and the rest 5.0 ms" in result.output
     assert [one["strategy"] for one in json.loads(figures.read_text())["runs"]] == ["even", "dbs"]
+
+
+def test_the_newest_rounds_of_a_long_journal_are_replayed(tmp_path, monkeypatch):
+    monkeypatch.setattr(replay, "_MOST_ROUNDS", 3)
+    slow = [a_round(epoch, busy_seconds=(9.0, 9.0), step_seconds=9.0) for epoch in range(5)]
+    path = written(tmp_path / "run.jsonl", JOB, *slow, *(a_round(epoch) for epoch in (5, 6, 7)))
+    result = run("--replay", path, "--strategy", "even")
+    assert "even; the newest 3 of 8 rounds, 60 steps" in result.output
+    assert "The job had 101.0 ms a step" in result.output
 
 
 def test_a_cut_line_is_left_out_and_said(tmp_path):
