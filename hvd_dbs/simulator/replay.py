@@ -39,6 +39,9 @@ _EXPLAINED = 0.005
 _DRAWS = 400
 """Steps drawn to find the mean of the busiest rank's time among noisy ones."""
 
+_MOST_ROUNDS = 2000
+"""Rounds for which they are drawn, evenly spaced: for all of a long journal they take gigabytes."""
+
 _REACH = 8
 """Curves go on to so many times the largest batch size that a rank had."""
 
@@ -233,10 +236,11 @@ def _communication(
     if known:
         overlap = float(np.nanmedian(rounds.overlap_seconds))
         first = np.clip(np.nanmedian(ratio, axis=0), 0.0, 1.0)
-    busy = np.where(usable, rounds.busy_seconds, 0.0)
+    some = slice(None, None, math.ceil(len(usable) / _MOST_ROUNDS))
+    busy, step_seconds = np.where(usable, rounds.busy_seconds, 0.0)[some], rounds.step_seconds[some]
     noise = np.random.default_rng(0).standard_normal((_DRAWS // 2, 1, usable.shape[1]))
     noise = np.concatenate([noise, -noise])  # Of one rank, their mean is nothing.
-    seen = rounds.step_seconds[np.isfinite(rounds.step_seconds)]
+    seen = step_seconds[np.isfinite(step_seconds)]
     least = -_EXPLAINED * float(np.median(seen)) if seen.size else 0.0
 
     def beyond(jitter: float) -> float:
@@ -244,7 +248,7 @@ def _communication(
         ready = drawn.max(axis=2)
         if known:
             ready = np.maximum(ready, (drawn * first).max(axis=2) + overlap)
-        return float(np.nanmedian(rounds.step_seconds - ready.mean(axis=0))) if seen.size else 0.0
+        return float(np.nanmedian(step_seconds - ready.mean(axis=0))) if seen.size else 0.0
 
     while jitter > 0 and (last := beyond(jitter)) < least:
         jitter = 0.8 * jitter if jitter > _LEAST_JITTER else 0.0

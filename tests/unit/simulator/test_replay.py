@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -144,6 +145,22 @@ def test_the_parts_of_the_communication_are_used_where_they_are_known():
     overlap, last = scenario.communication.seconds(4)
     found = replay_of(rounds_of(scenario, "dbs", known=True)).scenario.communication.seconds(4)
     assert found == pytest.approx((overlap, last), rel=0.05)
+
+
+def test_a_long_journal_takes_little_memory():
+    """Once, 10 kilobytes a round and rank: gigabytes for the journal of some days."""
+    rounds = rounds_of(CASES["static"], "even")
+    arrays = {name: one for name, one in vars(rounds).items() if isinstance(one, np.ndarray)}
+    many = {name: np.resize(one, (10_000, *one.shape[1:])) for name, one in arrays.items()}
+    tracemalloc.start()
+    try:
+        long = replay_of(replace(rounds, **many)).scenario
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 10_000 * 4 * 2_500  # Rounds, ranks, bytes.
+    expected = replay_of(rounds).scenario.communication.seconds(4)
+    assert long.communication.seconds(4) == pytest.approx(expected, rel=0.05, abs=1e-4)
 
 
 def test_plans_hold_as_late_as_they_did_in_the_job():
