@@ -40,15 +40,15 @@ def text_of(part: JournalPart, verdict: Verdict | str, with_all: bool = False) -
     return "\n".join([*lines, *_changes(part, with_all)])
 
 
-def title_of(part: JournalPart) -> str:
-    """The job in one line."""
+def title_of(part: JournalPart, has_newest: bool = False) -> str:
+    """The job in one line; `has_newest`: older rounds may be left out."""
     job, rounds = part.job, part.rounds
     first, last = rounds[0].epoch, rounds[-1].epoch
     return (
         f"{counted(len(job.hosts), 'rank')} on {counted(len(set(job.hosts)), 'host')}, "
         f"global batch {job.global_batch_size}, {job.strategy}; "
         f"{f'epochs {first} to {last}' if first != last else f'epoch {first}'}, "
-        f"{counted(len(rounds), 'round')}, "
+        f"{'the newest ' if has_newest else ''}{counted(len(rounds), 'round')}, "
         f"{counted(sum(entry.changed for entry in rounds), 'change')} of plan"
     )
 

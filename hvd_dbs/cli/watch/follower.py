@@ -9,7 +9,7 @@ from pathlib import Path
 from hvd_dbs.job.journal import JournalPart
 from hvd_dbs.job.journal_entries import JobEntry, RoundEntry, entry_of
 
-_MOST_ROUNDS = 400
+MOST_ROUNDS = 400
 """Newest rounds that are kept: enough for a verdict on them."""
 
 _MOST_BYTES = 2**22
@@ -30,13 +30,13 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.new_rounds: deque[RoundEntry] = deque(maxlen=_MOST_ROUNDS)
+        self.new_rounds: deque[RoundEntry] = deque(maxlen=MOST_ROUNDS)
         self._restart(None)
 
     def _restart(self, inode: int | None) -> None:
         self._inode, self._offset, self._cut = inode, 0, b""
         self._job: JobEntry | None = None
-        self._rounds: deque[RoundEntry] = deque(maxlen=_MOST_ROUNDS)
+        self._rounds: deque[RoundEntry] = deque(maxlen=MOST_ROUNDS)
 
     @property
     def part(self) -> JournalPart | None:

@@ -13,6 +13,7 @@ from rich.text import Text
 from hvd_dbs.balancing import Plan
 from hvd_dbs.cli.report.text import title_of
 from hvd_dbs.cli.report.verdict import Verdict
+from hvd_dbs.cli.watch.follower import MOST_ROUNDS
 from hvd_dbs.job.journal import JournalPart
 from hvd_dbs.job.journal_entries import RoundEntry
 from hvd_dbs.job.scores import SLOW_BELOW, scores_of
@@ -41,7 +42,7 @@ def view(part: JournalPart, num_ranks: int, unicode: bool = True) -> RenderableT
     newest = part.rounds[-1]
     what, _, rest = verdict.partition("\n")
     lines: list[RenderableType] = [
-        Text(title_of(part), style="dim"),
+        Text(title_of(part, has_newest=len(part.rounds) == MOST_ROUNDS), style="dim"),
         Text(what, style="bold"),
         Text(rest),
         Text(""),

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from hvd_dbs.cli.main import main
-from hvd_dbs.cli.watch.follower import Follower
+from hvd_dbs.cli.watch.follower import MOST_ROUNDS, Follower
 from hvd_dbs.cli.watch.view import view
 from hvd_dbs.job.journal_entries import JobEntry
 from tests.journals import simulated, written
@@ -86,6 +86,13 @@ def test_the_view_has_the_verdict_and_a_row_for_each_rank():
     assert "█" * 9 + "░" * 14 in row.replace("█" * 10, "█" * 9 + "░")
     few = rendered(JOB, num_ranks=2)
     assert "the 2 slowest of 6 ranks" in few and len(re.findall(r"^\d +[abc] ", few, re.M)) == 2
+
+
+def test_the_view_shows_of_how_many_rounds_it_is():
+    assert "epochs 0 to 5, 6 rounds, 0 changes" in rendered(JOB)
+    rounds = [replace(JOB.rounds[0], epoch=epoch) for epoch in range(100, 100 + MOST_ROUNDS)]
+    long = rendered(replace(JOB, rounds=tuple(rounds)))
+    assert f"epochs 100 to 499, the newest {MOST_ROUNDS} rounds, 0 changes" in long
 
 
 def test_a_terminal_of_ascii_gets_ascii():
