@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.intervals import mean_and_half
+from hvd_dbs.cli.simulate.workers import workers
 from hvd_dbs.simulator import Scenario, simulate
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.conditions import Conditions
@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.count)
-    with ProcessPoolExecutor(given.jobs) as pool:
+    with workers(given.jobs) as pool:
         rows = list(pool.map(over_oracle, seeds, [given.strategies] * len(seeds)))
     table = np.array(rows)
     table = table[np.isfinite(table).all(axis=1)]

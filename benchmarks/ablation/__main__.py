@@ -20,7 +20,6 @@ import itertools
 import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from math import inf
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from benchmarks.ablation.cases import HALF_AS_LONG, Cases
 from benchmarks.ablation.mechanisms import MECHANISMS
 from benchmarks.ablation.runs import WHOLE, Key, Result, Results, Task
 from benchmarks.ablation.table import Difference, markdown, verdicts
+from hvd_dbs.cli.simulate.workers import workers
 
 FIRST_SEED, SEEDS, STEPS = 201, 20, 800
 SPENT_SEEDS = (11, 12, 13, 51, 52, 53)
@@ -38,7 +38,7 @@ def run_all(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Key, dict[str, R
     if jobs == 1:
         yield from ((task.key, task.run()) for task in tasks)
         return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with workers(jobs, multiprocessing.get_context("spawn")) as pool:
         yield from zip((task.key for task in tasks), pool.map(Task.run, tasks), strict=True)
 
 

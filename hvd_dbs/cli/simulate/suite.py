@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from statistics import fmean, stdev
 from typing import Any
 
 from hvd_dbs.cli.progress import progress_bar
 from hvd_dbs.cli.simulate.request import Request
+from hvd_dbs.cli.simulate.workers import workers
 from hvd_dbs.cli.tables import table
 from hvd_dbs.simulator.conditions import Conditions
 from hvd_dbs.simulator.figures import figures_of
@@ -55,23 +53,12 @@ def _run_all(
         for case in cases:
             yield case, _run_case(request, case, names, progress)
         return
-    with ProcessPoolExecutor(request.jobs, initializer=_end_with_parent) as pool:
+    with workers(request.jobs) as pool:
         largest_first = sorted(cases, key=lambda case: -case[1])
-        try:
-            pending = {pool.submit(_run_case, request, case, names): case for case in largest_first}
-            for done in as_completed(pending):
-                progress(request.num_seeds * len(names))
-                yield pending[done], done.result()
-        except BaseException:  # Such as Ctrl-C: else the pool would do first all that is left.
-            for worker in multiprocessing.active_children():
-                worker.terminate()
-            raise
-
-
-def _end_with_parent() -> None:
-    """A worker ends when its parent does, whatever ends that, and leaves Ctrl-C to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG.
+        pending = {pool.submit(_run_case, request, case, names): case for case in largest_first}
+        for done in as_completed(pending):
+            progress(request.num_seeds * len(names))
+            yield pending[done], done.result()
 
 
 def _run_case(
