@@ -22,7 +22,7 @@ import numpy as np
 from hvd_dbs.balancing import posterior_curves
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
-from hvd_dbs.balancing.solvers import equal_finish, outlook, value_of_change
+from hvd_dbs.balancing.solvers import equal_finish, kinds, outlook, value_of_change
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.time_models import posterior, posterior_update, slow_periods, surprise
 from hvd_dbs.simulator.watch import Watch
@@ -85,11 +85,16 @@ def _no_chance(self: Any) -> Any:
     return np.zeros_like(self.slower)
 
 
-_shifted = PosteriorCurves.shifted
+_mixture = kinds._mixture
 
 
-def _as_unsure(self: Any, log_shift: Any, noisier: float = 1.0, removed: Any = 0.0) -> Any:
-    return _shifted(self, log_shift, noisier)
+def _surely_alike(off: Any, variance: Any, rounds: Any, lasting: float) -> Any:
+    return _mixture(off, variance, rounds, 1.0)
+
+
+def _exactly_alike(*given: Any) -> Any:
+    unlike, _, omega2 = _mixture(*given)
+    return unlike, 0.0, omega2
 
 
 def _nothing_unsure(self: Any, batch_sizes: Any, ranks: Any = None) -> Any:
@@ -139,13 +144,25 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "Multiples of 16 are like any other batch size.",
         [(posterior_curves, "tile_factor", np.ones_like)],
     ),
-    "equal machines": (
-        "Ranks are never taken to be equal.",
-        [(value_of_change, "drawn_to_equality", lambda curves, problem, near: curves)],
+    "pooled noise": (
+        "Other ranks say nothing of how noisy a rank is.",
+        [(posterior, "pooled", lambda total, count: np.ones_like(total))],
     ),
-    "equal machines: surely": (
-        "Ranks that are taken to be equal are as uncertain as others.",
-        [(PosteriorCurves, "shifted", _as_unsure)],
+    "first noise": (
+        "The first round of a rank does not say how noisy it is.",
+        [(posterior, "begin_noise", lambda *_: None)],
+    ),
+    "kinds": (
+        "Ranks are never taken to be of a kind.",
+        [(value_of_change, "drawn_together", lambda curves, plan, kinds: curves)],
+    ),
+    "kinds: spread": (
+        "Ranks that are alike are equal.",
+        [(kinds, "_mixture", _exactly_alike)],
+    ),
+    "kinds: changes": (
+        "Ranks whose paces change often are of a kind as surely as others.",
+        [(kinds, "_mixture", _surely_alike)],
     ),
     # The value of a change.
     "uncertainty": (

@@ -145,17 +145,15 @@ class PosteriorCurves(PointCurves):
     def shifted(
         self,
         log_shift: NDArray[np.float64],
-        noisier: float = 1.0,
         removed: NDArray[np.float64] | float = 0.0,
     ) -> PosteriorCurves:
-        """The curves of ranks that take longer, differ more from step to step, or are better known.
+        """The curves of ranks that take longer, or are better known.
 
         Args:
             log_shift: Logarithms of the factors, shape `[size]`.
-            noisier: Factor on deviations.
-            removed: Variance that points no longer have, before that factor, same shape.
+            removed: Variance that points no longer have, same shape.
         """
-        if noisier == 1.0 and not np.any(removed) and not log_shift.any():
+        if not np.any(removed) and not log_shift.any():
             return self  # With what it has computed already.
         factor = np.exp(log_shift)
         curves = replace(
@@ -163,8 +161,7 @@ class PosteriorCurves(PointCurves):
             times=self.times * factor,
             slope=self.slope * factor,
             fixed=self.fixed * factor,
-            sd=noisier * np.sqrt(np.maximum(self.sd**2 - removed, 0.0)),
-            noise=self.noise * noisier,
+            sd=np.sqrt(np.maximum(self.sd**2 - removed, 0.0)),
         )
         curves._seconds_of_plans.update(
             (plan, (b, seconds * factor)) for plan, (b, seconds) in self._seconds_of_plans.items()

@@ -69,10 +69,12 @@ class Priors:
     switch: float = 2.0
     """Busy steps' worth of time that a change of plan costs: kernels tune themselves."""
     equal_ranks: float = 3.0
-    """Ranks that count as seen to be equal beforehand, for each rank: machines often are."""
+    """Ranks of a kind that count as seen to be alike beforehand, for each rank: machines often
+    are."""
     unequal_sd: float = 0.15
-    """Log seconds by which ranks differ at least that are not equal, and part by which shares of
-    equal ones differ at most: less is within the noise of many machines."""
+    """Log seconds by which ranks of a kind differ at least that are not alike, and deviation of
+    shares of a kind: equal accelerators differ by 8 % in the mean, and by a fifth at most (Sinha
+    et al., SC 2022)."""
 
     # When to decide again.
     false_signals: float = 0.005

@@ -54,9 +54,9 @@ def test_a_patch_that_no_longer_takes_is_an_error(attribute, value, error):
 
 
 def test_other_decisions_are_seen_and_equal_ones_too():
-    task = Task(SHORT, ("equal, pauses", 4, 201), (WHOLE, "equal machines", "precautions"))
+    task = Task(SHORT, ("static", 4, 201), (WHOLE, "kinds", "precautions"))
     results = task.run()
-    assert results["equal machines"][:2] != results[WHOLE][:2]
+    assert results["kinds"][:2] != results[WHOLE][:2]
     assert results["precautions"][:2] == results[WHOLE][:2]
 
 
@@ -71,7 +71,7 @@ def test_a_patch_that_breaks_the_solver_or_the_model_is_an_error(monkeypatch, ta
 
 
 def test_the_table_pairs_runs_by_seed_and_a_file_keeps_them(monkeypatch, capsys, tmp_path):
-    options = ["--classes", "static;jitter", "--mechanisms", "equal machines;surprise: drift"]
+    options = ["--classes", "static;jitter", "--mechanisms", "kinds;surprise: drift"]
     options += ["--json", str(tmp_path / "runs.json")]
     ablate(monkeypatch, *options, "--seeds", "1")
     ablate(monkeypatch, *options, "--seeds", "2")
@@ -79,7 +79,7 @@ def test_the_table_pairs_runs_by_seed_and_a_file_keeps_them(monkeypatch, capsys,
     assert [line.split(" |")[0] for line in table.splitlines() if line.startswith("| ")] == [
         "| mechanism",
         "| (all of `adaptive`)",
-        "| equal machines",
+        "| kinds",
         "| surprise: drift",
     ]
     monkeypatch.setattr(Task, "run", None)  # Nothing is run again.

@@ -13,7 +13,7 @@ from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
-from hvd_dbs.balancing.solvers.equal_ranks import drawn_to_equality, nearly_even
+from hvd_dbs.balancing.solvers.kinds import Kinds, drawn_together
 from hvd_dbs.balancing.solvers.onsets import no_onsets, note_onsets
 from hvd_dbs.balancing.solvers.outlook import longest, outlooks
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
@@ -40,8 +40,8 @@ class ValueOfChange:
     has to gain more in a step than its own first steps cost.
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
-    more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares,
-    since machines often are equal, and the plan by hopeful curves (a trial).
+    more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares for
+    ranks of a kind, and the plan by hopeful curves (a trial).
 
     With curves other than `PosteriorCurves`, which are taken to be sure, there are moves alone.
     """
@@ -60,13 +60,13 @@ class ValueOfChange:
             return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
         periods, state = note_onsets(state, curves.periods)
         is_seen = not _unseen(curves, current).any()
-        near = nearly_even(problem)
-        curves = drawn_to_equality(curves.with_periods(periods), problem, near)
+        kinds = Kinds.of(current)
+        curves = drawn_together(curves.with_periods(periods), current, kinds)
         seconds = curves.seconds(current.samples)
         slowest = int(np.argmax(seconds))
         lasting = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
-        for kind, plan in _candidates(problem, curves, bool(near.any())):
+        for kind, plan in _candidates(problem, curves, kinds):
             if plan == current:
                 continue
             now, then = outlooks(curves, current, plan)
@@ -97,14 +97,14 @@ def _unseen(curves: PosteriorCurves, plan: Plan) -> NDArray[np.bool_]:
 
 
 def _candidates(
-    problem: Problem, curves: PosteriorCurves, is_nearly_even: bool
+    problem: Problem, curves: PosteriorCurves, kinds: Kinds
 ) -> Iterator[tuple[str, Plan]]:
     """Plans to choose from."""
     slower = _precaution(problem.current, curves)
     kind = "a precaution" if np.any(slower) else "a move"
     yield kind, equal_finish(problem, curves.shifted(slower))
-    if is_nearly_even and np.ptp(problem.current.samples) > problem.bounds.multiple_of:
-        yield "equal shares", problem.apportion(np.ones(problem.current.size))
+    if np.any(problem.current.samples != kinds.batch_sizes):
+        yield "equal shares", problem.apportion(kinds.batch_sizes)
     if problem.current.size <= _MOST_RANKS_TO_TRY:
         hopeful = curves.hopeful(_HOPE, problem.current.samples)
         yield "a trial", equal_finish(problem, hopeful)

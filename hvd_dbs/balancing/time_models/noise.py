@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, below_mean
 from hvd_dbs.balancing.priors import PRIORS
@@ -34,6 +35,37 @@ def learn_variances(state: ModelState, ratio: Rows, noisy: Rows, parts: Mapping[
         shown = _mean(state[name]) * ratio
         state[name] = _after(state[name], prior, noisy * parts[name], shown)
     return np.asarray(_mean(state["noise"]) / before)
+
+
+def begin_noise(state: ModelState, steps: Rows, excess: Rows, counts: NDArray[np.bool_]) -> None:
+    """What the steps of a first round differ by counts as a round.
+
+    Args:
+        state: Of `Posterior`; its "noise" is changed.
+        steps: Of the round, more than 1 where it counts, shape `[rows]`.
+        excess: Log of their mean over their lower quartile, same shape.
+        counts: Of which rows, same shape.
+    """
+    shown = excess[counts] / below_mean(steps[counts], QUARTILE)
+    state["noise"][counts] += np.column_stack([shown**2, np.ones_like(shown)])
+
+
+def pooled(total: Rows, count: Rows) -> Rows:
+    """How many times as large noise is if ranks are expected to have the noise of all of them.
+
+    Args:
+        total: Of each rank's "noise", shape `[size]`.
+        count: Likewise, same shape.
+
+    Returns:
+        Factors on variances, same shape.
+    """
+    own = np.where(count > NOISE[1], np.maximum(total - NOISE[0], 0.0), 0.0)
+    seen = np.where(own > 0, count - NOISE[1], 0.0)
+    # Deviations, not variances, since one rank may be much noisier than all others.
+    deviation = NOISE[1] * PRIORS.noise_sd + float(np.sum(np.sqrt(own * seen)))
+    expected = NOISE[1] * (deviation / (NOISE[1] + float(seen.sum()))) ** 2
+    return np.asarray((expected + own) / (NOISE[0] + own))
 
 
 def learn_spread(state: ModelState, steps: Rows, spread: Rows, pause: Rows) -> None:

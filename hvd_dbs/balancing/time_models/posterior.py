@@ -13,7 +13,7 @@ from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
 from hvd_dbs.balancing.time_models.event_counts import cost_of_first, life_of, pooled_rates
-from hvd_dbs.balancing.time_models.noise import NOISE, ROUGHNESS, SPREAD
+from hvd_dbs.balancing.time_models.noise import NOISE, ROUGHNESS, SPREAD, begin_noise, pooled
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
@@ -49,8 +49,9 @@ class Posterior:
 
     Variances of noise and of what kernels add to the curve are sums over counts of surprises. By
     how much the steps of a round differ is learnt beside them: pauses do not show in it. Rates
-    of changes and pauses are counted, and drawn to those of all ranks (`pool`). Where surprises
-    keep pointing the same way the pace drifts, and becomes uncertain accordingly.
+    of changes and pauses are counted, and drawn to those of all ranks (`pool`); so is noise,
+    where curves are made of all records. Where surprises keep pointing the same way the pace
+    drifts, and becomes uncertain accordingly.
 
     References:
         Harrison, Stevens, "Bayesian Forecasting", 1976, for filters of several hypotheses.
@@ -106,6 +107,8 @@ class Posterior:
         # Pauses make steps longer, and nothing makes them shorter.
         longest = np.log1p(steps * np.expm1(excess))
         y = np.where(begins & (longest > PRIORS.change_sd), y - excess, y)
+        most = np.log1p(np.expm1(PRIORS.change_sd) / steps)
+        begin_noise(new, steps, np.minimum(excess, most), begins & np.isfinite(excess))
         new["first"][begins] = np.column_stack([b, y])[begins]
         wander = (PRIORS.wander_sd**2 * steps)[:, np.newaxis, np.newaxis]
         for name in ("covariance", "usual_covariance"):
@@ -159,8 +162,9 @@ class Posterior:
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
         points, logs, sd = points[:filled], logs[:filled], sd[:filled]
         elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *rest = others
+        scale = pooled(noise, rounds)
         communication, periods = ExposedCommunication(*rest[:2]), SlowPeriods(*rest[2:])
-        times = np.where(np.isfinite(points), np.exp(logs), np.nan)
+        times, sd = np.where(np.isfinite(points), np.exp(logs), np.nan), sd * np.sqrt(scale)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0)
         fixed, computing = np.zeros(len(noise)), np.ones(len(noise))
         ranks, communication = communication.known()
@@ -180,7 +184,7 @@ class Posterior:
             sd,
             elasticity_sd * computing,
             roughness * computing,
-            np.sqrt(noise / rounds) * computing,
+            np.sqrt(scale * noise / rounds) * computing,
             rounds,
             first_seconds,
             life_of(columns[-_EVENTS:].T),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hvd_dbs.balancing import Bounds, Controller, Measurement, Plan, strategies
-from hvd_dbs.balancing.order_statistics import QUARTILE, lower_value
+from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, lower_value
 from hvd_dbs.balancing.plan import Problem
 
 
@@ -35,11 +35,17 @@ def trained(controller, factors, num_rounds, rng, noise=0.03, pauses=()):
         seconds = (0.004 + 0.001 * samples) * factors
         seconds_of_steps.append(seconds.max())
         steps = 1 + noise * rng.standard_normal((5, len(samples)))
-        measured = seconds * steps.mean(axis=0)
         if k in pauses:
-            measured[k % len(measured)] *= 1.4  # One step took three times as long.
-        count = np.full(len(samples), 5.0)
-        controller.decide(controller.observe(Measurement.of(samples, measured, num_steps=count)))
+            steps[0, k % len(samples)] += 2  # One step takes three times as long.
+        steps *= seconds
+        measured = Measurement.of(
+            samples,
+            steps.mean(axis=0),
+            num_steps=np.full(len(samples), 5.0),
+            quartile_seconds=lower_value(steps, QUARTILE),
+            median_seconds=lower_value(steps, MEDIAN),
+        )
+        controller.decide(controller.observe(measured))
     return np.array(seconds_of_steps)
 
 

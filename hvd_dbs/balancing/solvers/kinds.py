@@ -1,0 +1,141 @@
+"""Ranks of a kind, since machines often are equal, or nearly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvd_dbs.balancing.plan import Plan
+from hvd_dbs.balancing.posterior_curves import PosteriorCurves
+from hvd_dbs.balancing.priors import PRIORS
+
+_PASSES = 4
+"""Of expectation maximisation: by then the chances have settled to a few per cent."""
+_CHANCE = 2.0
+"""Deviations of what is seen by chance: ranks of a kind differ by what is seen above these."""
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Ranks that may be machines of a kind: those whose shares are alike. Shapes are `[size]`.
+
+    Attributes:
+        number: Which kind each rank is of, from 0 on.
+        together: Whether its kind has further ranks, and shares that are alike.
+        batch_sizes: The mean of its kind; of other ranks, their own.
+    """
+
+    number: NDArray[np.intp]
+    together: NDArray[np.bool_]
+    batch_sizes: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Kinds:
+        """The kinds that a plan shows.
+
+        Sorted shares begin another kind where one is larger than the one before by more than
+        shares of a kind differ.
+        """
+        samples = plan.samples
+        order = np.argsort(samples)
+        ordered = np.maximum(samples[order], 0.5)  # Nothing is far from one sample.
+        number = np.empty(samples.size, dtype=np.intp)
+        begins = ordered[1:] > ordered[:-1] * np.exp(PRIORS.unequal_sd)
+        number[order] = np.concatenate([[0], np.cumsum(begins)])
+        count = np.bincount(number)
+        mean = (np.bincount(number, weights=samples) / count)[number]
+        off = samples / np.maximum(mean, 1.0) - 1
+        spread = np.sqrt(np.bincount(number, weights=off**2) / count)
+        is_kind = (count > 1) & (spread <= PRIORS.unequal_sd)
+        together = is_kind[number] & (samples > 0)
+        return cls(number, together, np.where(together, mean, samples))
+
+
+def drawn_together(curves: PosteriorCurves, plan: Plan, kinds: Kinds) -> PosteriorCurves:
+    """The curves, those of ranks of a kind shrunk: means drawn together, variances smaller.
+
+    With the mean batch size of their kind, ranks take as long as the others, up to what is not
+    known of them and what ranks of a kind differ by, or are off by more. Names are those of
+    docs/adaptive.md.
+
+    Args:
+        curves: Of all ranks.
+        plan: The plan in force.
+        kinds: Those that it shows.
+    """
+    some = kinds.together
+    if not some.any():
+        return curves
+    # Ranks are alike in what they compute.
+    computing = curves.computing[some]
+    log_seconds = np.log(curves.seconds(kinds.batch_sizes)[some])
+    off = (log_seconds - _medians(log_seconds, kinds.number[some])) / computing
+    variance = (curves.deviations(kinds.batch_sizes)[some] / computing) ** 2
+    here = np.minimum(variance, (curves.deviations(plan.samples)[some] / computing) ** 2)
+    rounds = curves.rounds[some]
+    changes = float(np.mean(1 / curves.life))
+    unlike, alpha2, omega2 = _mixture(off, variance, rounds, PRIORS.change_rate / changes)
+    # The mixture's mean and variance, in parts of what was seen and of its variance.
+    of_alike, of_unlike = (own / (own + variance) for own in (alpha2, omega2))
+    kept = (1 - unlike) * of_alike + unlike * of_unlike
+    left = kept + unlike * (1 - unlike) * (of_unlike - of_alike) ** 2 * off**2 / variance
+    # What is not known of other batch sizes is not moved by it.
+    shift, removed = np.zeros((2, some.size))
+    shift[some] = (kept - 1) * off * here / variance * computing
+    removed[some] = np.maximum(1 - left, 0.0) * here * computing**2
+    return curves.shifted(shift, removed)
+
+
+def _medians(values: NDArray[np.float64], number: NDArray[np.intp]) -> NDArray[np.float64]:
+    """The median of each one's kind; shapes `[ranks]`."""
+    ordered = values[np.lexsort((values, number))]
+    count = np.bincount(number)
+    first = np.cumsum(count) - count
+    lower, upper = ((first + count // 2 - even)[number] for even in (count % 2 == 0, 0))
+    return np.asarray((ordered[lower] + ordered[upper]) / 2)
+
+
+def _mixture(
+    off: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    rounds: NDArray[np.float64],
+    lasting: float,
+) -> tuple[NDArray[np.float64], float, float]:
+    """How likely each rank is unlike its kind, and how much ranks differ: expectation maximisation.
+
+    Args:
+        off: Log seconds over those of the kind, shape `[ranks]`.
+        variance: What is not known of that, same shape.
+        rounds: By how many rounds noise is known, same shape.
+        lasting: How long paces last, in parts of what is expected. Where that is less, ranks are
+            less surely alike.
+
+    Returns:
+        Chances, same shape; alpha^2 and omega^2, the variances of ranks that are alike, and of
+        those that are not.
+    """
+    size = off.size
+    # What is not known of noise may be the same for all ranks.
+    deviation = np.sqrt(2 / size + 2 / float(np.mean(rounds)))
+    before, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
+    alpha2, alike_part, lasting = 0.0, (before + 0.5 * size) / (before + size), min(lasting, 1.0)
+    omega2 = max(least, float(np.mean(off**2)))
+    for _ in range(_PASSES):
+        if_alike, if_not = alpha2 + variance, omega2 + variance
+        # Noise whose variance is learnt has the tails of Student's distribution.
+        tails = 0.5 * (rounds + 1) * np.log1p(off**2 / if_alike / rounds)
+        odds = np.exp(np.clip(tails - 0.5 * off**2 / if_not, -300, 300))
+        odds *= np.sqrt(if_alike / if_not)
+        alike = alike_part * lasting
+        unlike = 1 - alike / (alike + (1 - alike) * odds)
+        alike_part = (before + 0.5 + float(np.sum(1 - unlike))) / (before + 1.0 + size)
+        excess = off**2 - variance
+        weights = (1 - unlike) / if_alike**2
+        total = max(float(np.sum(weights)), 1e-9)
+        by_chance = _CHANCE * deviation * float(np.sum(weights * variance)) / total
+        alpha2 = max(0.0, float(np.sum(weights * excess)) / total - by_chance)
+        squares = float(np.sum(unlike * np.maximum(excess, 0.0)))
+        omega2 = max(least, squares / max(float(np.sum(unlike)), 1e-9))
+    return np.asarray(unlike), alpha2, omega2
