@@ -88,10 +88,6 @@ def _no_chance(self: Any) -> Any:
 _mixture = kinds._mixture
 
 
-def _surely_alike(off: Any, variance: Any, rounds: Any, lasting: float) -> Any:
-    return _mixture(off, variance, rounds, 1.0)
-
-
 def _exactly_alike(*given: Any) -> Any:
     unlike, _, omega2 = _mixture(*given)
     return unlike, 0.0, omega2
@@ -159,10 +155,6 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     "kinds: spread": (
         "Ranks that are alike are equal.",
         [(kinds, "_mixture", _exactly_alike)],
-    ),
-    "kinds: changes": (
-        "Ranks whose paces change often are of a kind as surely as others.",
-        [(kinds, "_mixture", _surely_alike)],
     ),
     # The value of a change.
     "uncertainty": (

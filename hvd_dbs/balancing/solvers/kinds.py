@@ -75,8 +75,7 @@ def drawn_together(curves: PosteriorCurves, plan: Plan, kinds: Kinds) -> Posteri
     variance = (curves.deviations(kinds.batch_sizes)[some] / computing) ** 2
     here = np.minimum(variance, (curves.deviations(plan.samples)[some] / computing) ** 2)
     rounds = curves.rounds[some]
-    changes = float(np.mean(1 / curves.life))
-    unlike, alpha2, omega2 = _mixture(off, variance, rounds, PRIORS.change_rate / changes)
+    unlike, alpha2, omega2 = _mixture(off, variance, rounds)
     # The mixture's mean and variance, in parts of what was seen and of its variance.
     of_alike, of_unlike = (own / (own + variance) for own in (alpha2, omega2))
     kept = (1 - unlike) * of_alike + unlike * of_unlike
@@ -98,10 +97,7 @@ def _medians(values: NDArray[np.float64], number: NDArray[np.intp]) -> NDArray[n
 
 
 def _mixture(
-    off: NDArray[np.float64],
-    variance: NDArray[np.float64],
-    rounds: NDArray[np.float64],
-    lasting: float,
+    off: NDArray[np.float64], variance: NDArray[np.float64], rounds: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float, float]:
     """How likely each rank is unlike its kind, and how much ranks differ: expectation maximisation.
 
@@ -109,8 +105,6 @@ def _mixture(
         off: Log seconds over those of the kind, shape `[ranks]`.
         variance: What is not known of that, same shape.
         rounds: By how many rounds noise is known, same shape.
-        lasting: How long paces last, in parts of what is expected. Where that is less, ranks are
-            less surely alike.
 
     Returns:
         Chances, same shape; alpha^2 and omega^2, the variances of ranks that are alike, and of
@@ -120,7 +114,7 @@ def _mixture(
     # What is not known of noise may be the same for all ranks.
     deviation = np.sqrt(2 / size + 2 / float(np.mean(rounds)))
     before, least = PRIORS.equal_ranks * size, PRIORS.unequal_sd**2
-    alpha2, alike_part, lasting = 0.0, (before + 0.5 * size) / (before + size), min(lasting, 1.0)
+    alpha2, alike_part = 0.0, (before + 0.5 * size) / (before + size)
     omega2 = max(least, float(np.mean(off**2)))
     for _ in range(_PASSES):
         if_alike, if_not = alpha2 + variance, omega2 + variance
@@ -128,8 +122,7 @@ def _mixture(
         tails = 0.5 * (rounds + 1) * np.log1p(off**2 / if_alike / rounds)
         odds = np.exp(np.clip(tails - 0.5 * off**2 / if_not, -300, 300))
         odds *= np.sqrt(if_alike / if_not)
-        alike = alike_part * lasting
-        unlike = 1 - alike / (alike + (1 - alike) * odds)
+        unlike = 1 - alike_part / (alike_part + (1 - alike_part) * odds)
         alike_part = (before + 0.5 + float(np.sum(1 - unlike))) / (before + 1.0 + size)
         excess = off**2 - variance
         weights = (1 - unlike) / if_alike**2
