@@ -31,6 +31,7 @@ test_two_ranks = as_tests(
         "several_optimizers",
         "memory",
         "source",
+        "wrong_source",
         "journal",
         "verify",
         "wrong_use",
