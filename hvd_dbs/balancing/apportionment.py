@@ -47,6 +47,26 @@ def apportion(
         >>> apportion(10, [2.0, 1.0, 1.0], maximum=4)
         (4, 3, 3)
     """
+    bounds = Bounds.of(np.asarray(shares).size, minimum, maximum, multiple_of)
+    return tuple(apportion_within(total, shares, bounds).tolist())
+
+
+def apportion_within(
+    total: int, shares: Sequence[float] | NDArray[np.float64], bounds: Bounds
+) -> NDArray[np.int64]:
+    """The same with bounds that are known already, but for multiples that differ by rank.
+
+    Args:
+        total: Samples in the global batch.
+        shares: Non-negative weights by rank, shape `[size]`; need not sum to 1.
+        bounds: Fewest and most samples, and what they are a multiple of.
+
+    Returns:
+        Samples by rank, shape `[size]`; they sum to `total` exactly.
+
+    Raises:
+        ValueError: As `apportion`.
+    """
     weights = np.asarray(shares, dtype=np.float64)
     if weights.ndim != 1 or weights.size == 0:
         raise ValueError(f"shares has shape {weights.shape}; expected one share per rank.")
@@ -54,14 +74,12 @@ def apportion(
         raise ValueError(f"shares={_shown(weights)} must be finite and not negative.")
     if not np.any(weights > 0):
         raise ValueError(f"shares={_shown(weights)} are all zero; at least one must be positive.")
-    bounds = Bounds.of(weights.size, minimum, maximum, multiple_of)
     bounds.check(total)
     # Only the ratios count: the largest share becomes 1 unless whole numbers stay exact.
     if np.any(weights != np.floor(weights)) or weights.max() * max(total, 1) >= 2.0**53:
         weights = weights / weights.max()
     low, high = bounds.in_units(total)
-    units = _split(total // multiple_of, weights, low, high)
-    return tuple((units * multiple_of).tolist())
+    return _split(total // bounds.multiple_of, weights, low, high) * bounds.multiple_of
 
 
 def _split(

@@ -147,6 +147,8 @@ class Bounds:
 
     def check(self, total: int) -> None:
         """Raises ValueError unless some plan within the bounds has `total` samples."""
+        if total in self._reached:
+            return
         if total < 0:
             raise ValueError(
                 f"global_batch_size={total} must not be negative. Give the number of samples that "
@@ -199,6 +201,12 @@ class Bounds:
                 f"global_batch_size={total} is no sum of local batch sizes within their bounds"
                 f"{step}. Use a multiple of {max(self.multiple_by_rank)}, or widen a bound."
             )
+        self._reached.add(total)
+
+    @cached_property
+    def _reached(self) -> set[int]:
+        """Sums that some plan has: with thousands of ranks, to check one again takes long."""
+        return set()
 
 
 def _shown(values: Sequence[int | None], most: int = 16) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.apportionment import apportion
+from hvd_dbs.balancing.apportionment import apportion_within
 from hvd_dbs.balancing.bounds import Bounds
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.multiples import apportion_multiples
@@ -70,15 +70,7 @@ class Plan:
         """
         if bounds.multiples is not None:
             return cls(apportion_multiples(global_batch_size, shares, bounds))
-        return cls(
-            apportion(
-                global_batch_size,
-                shares,
-                minimum=bounds.minimum,
-                maximum=bounds.maximum,
-                multiple_of=bounds.multiple_of,
-            )
-        )
+        return cls.of(apportion_within(global_batch_size, shares, bounds))
 
     @property
     def size(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -57,10 +58,16 @@ class SlowPeriods:
         rates = (self.number + shape) / (self.quiet + shape * float(self.quiet.mean()) / mean)
         return np.where(self.slower > PRIORS.slow, 0.0, rates)
 
-    @cached_property
+    @property
     def chance(self) -> NDArray[np.float64]:
         """Chance that a rank is slow and nothing could have been done yet, shape `[size]`."""
         return -np.expm1(-self.rates * self.independent * _UNHELPED)
+
+    def together(self, independent: float) -> SlowPeriods:
+        """The same, of ranks that become slow together as far as that says."""
+        periods = copy(self)  # With what it has computed already.
+        vars(periods)["independent"] = independent
+        return periods
 
     @cached_property
     def further(self) -> NDArray[np.float64]:
@@ -124,22 +131,24 @@ class PosteriorCurves(PointCurves):
         self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
     ) -> NDArray[np.float64]:
         some = slice(None) if ranks is None else ranks
-        b, points = np.maximum(batch_sizes[some], 1.0), self.points[:, some]
-        distance, place = np.abs(points[0] - b), np.zeros(b.size, dtype=np.intp)
-        for row in range(1, len(points)):  # Faster than argmin along the short axis.
-            away = np.abs(points[row] - b)
-            is_nearer = away < distance
-            distance, place = np.where(is_nearer, away, distance), np.where(is_nearer, row, place)
-        point, sd = pick(place, points, self.sd[:, some])
-        rough = new_roughness(b, distance) * self.roughness[some] ** 2
-        tilt = (np.log(b / point) * self.elasticity_sd[some]) ** 2
-        return np.asarray(np.sqrt(sd**2 + rough + tilt))
+        points, known = self.points[:, some], self.sd[:, some]
+        b = np.maximum(batch_sizes[some], 1.0)
+        above = np.sum(points <= b, axis=0, dtype=np.int16)
+        point, sd = pick(np.maximum(above - 1, 0), points, known)
+        larger, sd_larger = pick(np.minimum(above, self._final[some]), points, known)
+        is_larger = np.abs(larger - b) < np.abs(point - b)
+        point, sd = np.where(is_larger, larger, point), np.where(is_larger, sd_larger, sd)
+        distance = np.abs(point - b)
+        variance, new = sd**2, np.flatnonzero(distance)
+        b, roughness = b[new], self.roughness[some][new]
+        tilt = np.log(b / point[new]) * self.elasticity_sd[some][new]
+        variance[new] += new_roughness(b, distance[new]) * roughness**2 + tilt**2
+        return np.asarray(np.sqrt(variance))
 
     def with_periods(self, periods: SlowPeriods) -> PosteriorCurves:
         """The same curves, with what is now known of slow periods."""
-        curves = replace(self, periods=periods)
-        # Times are the same, and so is what has been computed of them.
-        vars(curves)["_seconds_of_plans"] = self._seconds_of_plans
+        curves = copy(self)  # With what it has computed already: times are the same.
+        vars(curves)["periods"] = periods
         return curves
 
     def shifted(
@@ -162,6 +171,12 @@ class PosteriorCurves(PointCurves):
             slope=self.slope * factor,
             fixed=self.fixed * factor,
             sd=np.sqrt(np.maximum(self.sd**2 - removed, 0.0)),
+        )
+        # What has been computed already.
+        vars(curves).update(
+            _final=self._final,
+            _fastest=self._fastest * factor,
+            _first_slope=self._first_slope * factor,
         )
         curves._seconds_of_plans.update(
             (plan, (b, seconds * factor)) for plan, (b, seconds) in self._seconds_of_plans.items()

@@ -13,9 +13,9 @@ from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 from hvd_dbs.balancing.solvers.surplus import give_back, reach_sum
 
 _MOST_ATTEMPTS = 100
-_NEAR = 0.8, 1.25
-"""Parts of the step that the ranks' speeds promise, between which it is sought first: fixed costs
-and saw-teeth change speeds by less, most of the time."""
+_NEAR = 0.95, 1.05
+"""Parts of the step that the ranks' speeds promise, between which it is sought first: where plans
+are good already, speeds change by less. It is sought beyond these where it is not there."""
 _TINY = 1e-30  # No divisor is less.
 _ACCURACY = 4e-9
 """Part of the shortest step; curves count a unit as done when a part of 1e-9 of it is missing."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from hvd_dbs.balancing.posterior_curves import SlowPeriods
@@ -46,4 +44,4 @@ def note_onsets(state: SolverState, periods: SlowPeriods) -> tuple[SlowPeriods, 
         "begun": begun,
         "quiet": quiet,
     }
-    return replace(periods, independent=independent), state
+    return periods.together(independent), state

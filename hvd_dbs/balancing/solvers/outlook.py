@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,34 +22,39 @@ _MOST_RANKS, _REST = 64, 64
 """Of more ranks, the latest ones are looked at, and a sample of the others; both are even."""
 
 
-def outlooks(curves: PosteriorCurves, current: Plan, plan: Plan) -> tuple[float, float]:
-    """Expected log of the longest time of all ranks, with the plan in force and with another.
+def outlooks(
+    curves: PosteriorCurves, current: Plan, plans: Sequence[Plan]
+) -> tuple[float, NDArray[np.float64]]:
+    """Expected log of the longest time of all ranks, with the plan in force and with others.
 
     That is once each rank has kept the better of what it had and what a few steps show.
 
     Args:
         curves: What is known.
         current: The plan in force.
-        plan: The plan in question.
+        plans: Those in question.
+
+    Returns:
+        With the plan in force; with the others, shape `[plans]`.
     """
-    mean_now, mean = (np.log(curves.seconds(one.samples)) for one in (current, plan))
+    means = np.log(np.stack([curves.seconds(plan.samples) for plan in (current, *plans)]))
     sd_now = curves.deviations(current.samples)
     chance, further = curves.periods.chance, curves.further
     at_risk = np.where(chance > 0, further, 0.0)
-    ranks, stands_for = _latest(np.maximum(mean_now, mean) + 3 * sd_now, at_risk)
-    risk = chance[ranks], further[ranks], stands_for
-    mean_now, mean, sd_now = mean_now[ranks], mean[ranks], sd_now[ranks]
-    sd = curves.deviations(plan.samples, ranks)
+    ranks, stands_for = _latest(np.max(means, axis=0) + 3 * sd_now, at_risk)
+    means, sd_now = means[:, ranks], sd_now[ranks]
+    sd = np.stack([curves.deviations(plan.samples, ranks) for plan in plans])
     # Staying shows what its slowest rank takes.
-    better = _BETTER_OF_TWO * float(sd_now[np.argmax(mean_now)])
+    better = _BETTER_OF_TWO * float(sd_now[np.argmax(means[0])])
     # The rest of what is unsure is unsure with any plan.
     common = np.minimum(sd, sd_now)
     # A few steps show that much of what is new.
     new = sd**2 - common**2
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
-    means = np.stack([mean_now, mean - _BETTER_OF_TWO * new])
-    now, later = expected_longest(means, np.stack([sd_now, common]), *risk)
-    return float(now) - better, float(later)
+    means[1:] -= _BETTER_OF_TWO * new
+    sds, risk = np.vstack([sd_now, common]), (chance[ranks], further[ranks], stands_for)
+    now, *later = expected_longest(means, sds, *risk)
+    return float(now) - better, np.asarray(later)
 
 
 def longest(

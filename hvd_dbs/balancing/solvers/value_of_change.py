@@ -66,10 +66,12 @@ class ValueOfChange:
         slowest = int(np.argmax(seconds))
         lasting = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
-        for kind, plan in _candidates(problem, curves, kinds):
-            if plan == current:
-                continue
-            now, then = outlooks(curves, current, plan)
+        candidates = _candidates(problem, curves, kinds)
+        others = [(kind, plan) for kind, plan in candidates if plan != current]
+        if not others:
+            return Proposal(best, reason), state
+        now, later = outlooks(curves, current, [plan for _, plan in others])
+        for (kind, plan), then in zip(others, later.tolist(), strict=True):
             first_steps = _first_steps(curves, plan) / float(seconds[slowest])
             if not is_seen and now - then < first_steps:
                 continue  # A step more shows what they have hidden, and costs less.
