@@ -20,6 +20,7 @@ from unittest import mock
 import numpy as np
 
 from hvd_dbs.balancing import posterior_curves
+from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers import equal_finish, kinds, outlook, value_of_change
@@ -30,6 +31,7 @@ from hvd_dbs.simulator.watch import Watch
 _RARE, _OFTEN = 10, 3
 _INF = float("inf")
 _PAUSES = PRIORS.pause_rate
+_CANDIDATES = value_of_change._candidates
 
 Patch = tuple[Any, str, Any]
 """An object, the name of one of its attributes, and the value that replaces it."""
@@ -69,6 +71,12 @@ def _priors(*modules: Any, **values: float) -> list[Patch]:
 
 
 _solve = DecisionInterval.solve
+
+
+def _without_equal_shares(
+    problem: Problem, curves: PosteriorCurves, of_a_kind: kinds.Kinds
+) -> list[tuple[str, Plan]]:
+    return [one for one in _CANDIDATES(problem, curves, of_a_kind) if one[0] != "equal shares"]
 
 
 def _with_rounds_of(steps: int) -> Any:
@@ -189,6 +197,10 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     "precautions": (
         "No rank is taken to be slow beforehand.",
         [(value_of_change, "_precaution", lambda current, curves: np.zeros(current.size))],
+    ),
+    "equal shares": (
+        "No equal shares for ranks of a kind.",
+        [(value_of_change, "_candidates", _without_equal_shares)],
     ),
     "reach sum": (
         "On curves with holes, no search of every sum.",

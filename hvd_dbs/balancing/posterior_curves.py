@@ -72,9 +72,8 @@ class SlowPeriods:
     @cached_property
     def further(self) -> NDArray[np.float64]:
         """Log seconds by which a rank would be slower than now in one more, shape `[size]`."""
-        if not self.number.any():
-            return np.zeros_like(self.slower)
-        return np.maximum(float(self.sizes.sum() / self.number.sum()) - self.slower, 0.0)
+        size = float(self.sizes.sum()) / max(float(self.number.sum()), 1.0)
+        return np.maximum(size - self.slower, 0.0)
 
 
 @dataclass(frozen=True)
@@ -196,8 +195,7 @@ class PosteriorCurves(PointCurves):
         first = np.vstack([plain.first[:1], plain.first[1:] + 1])
         start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
         gap = np.minimum(plain.last - plain.first + 1, 1e6) / 2
-        rough = -np.expm1(-4 * gap / PRIORS.tile)
-        trust = np.exp(-sigmas * self.roughness * np.sqrt(np.maximum(rough, 0.0)))
+        trust = np.exp(-sigmas * self.roughness * np.sqrt(_unlike(gap)))
         tiles = PRIORS.tile * (current // PRIORS.tile + np.array([[0.0], [1.0]]))
         is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)
         at_tiles = np.stack([self.seconds(np.maximum(b, 1.0)) for b in tiles])
@@ -222,8 +220,12 @@ def new_roughness(
         batch_sizes: In samples.
         distance: From the nearest batch size of which it is known, in samples, same shape.
     """
-    between = -np.expm1(-4 * distance / PRIORS.tile)
-    return between + np.where(distance > 0, filled_tile(batch_sizes), 0.0)
+    return _unlike(distance) + np.where(distance > 0, filled_tile(batch_sizes), 0.0)
+
+
+def _unlike(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is new in a batch size so many samples from the next known one, in parts of tau^2."""
+    return -np.expm1(-4 * distance / PRIORS.tile)
 
 
 def filled_tile(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -209,12 +209,12 @@ class _Bracket:
         """Whether the shorter deadline is long enough already."""
         return self._suffice(self._caps_low)
 
-    def close(self, accuracy: float = _ACCURACY) -> None:
+    def close(self) -> None:
         """Narrows until one unit of each rank is in between, or the deadline is known that well."""
         settled = 0
         for attempt in range(_MOST_ATTEMPTS):
             above = settled + int(self._caps.sum()) - self._total
-            if above <= 0 or self.deadline - self.low <= accuracy * self.deadline:
+            if above <= 0 or self.deadline - self.low <= _ACCURACY * self.deadline:
                 break
             gaps = self._caps - np.maximum(self._caps_low, self._least)
             if np.max(gaps) == 1:

@@ -40,8 +40,7 @@ def outlooks(
     means = np.log(np.stack([curves.seconds(plan.samples) for plan in (current, *plans)]))
     sd_now = curves.deviations(current.samples)
     chance, further = curves.periods.chance, curves.further
-    at_risk = np.where(chance > 0, further, 0.0)
-    ranks, stands_for = _latest(np.max(means, axis=0) + 3 * sd_now, at_risk)
+    ranks, stands_for = _latest(np.max(means, axis=0) + 3 * sd_now, chance, further)
     means, sd_now = means[:, ranks], sd_now[ranks]
     sd = np.stack([curves.deviations(plan.samples, ranks) for plan in plans])
     # Staying shows what its slowest rank takes.
@@ -75,12 +74,12 @@ def longest(
         Shape `[cases]`.
     """
     latest = np.max(mean, axis=0) + 3 * sd
-    ranks, stands_for = _latest(latest, np.where(chance > 0, further, 0.0))
+    ranks, stands_for = _latest(latest, chance, further)
     return expected_longest(mean[:, ranks], sd[ranks], chance[ranks], further[ranks], stands_for)
 
 
 def _latest(
-    log_seconds: NDArray[np.float64], at_risk: NDArray[np.float64]
+    log_seconds: NDArray[np.float64], chance: NDArray[np.float64], further: NDArray[np.float64]
 ) -> tuple[NDArray[np.intp], float]:
     """The ranks to look at, and for how many each of them stands after the first `_MOST_RANKS`.
 
@@ -92,7 +91,8 @@ def _latest(
     half = _MOST_RANKS // 2
     order = np.argpartition(-log_seconds, half)
     latest, others = order[:half], order[half:]
-    order = others[np.argpartition(-(log_seconds + at_risk)[others], half)]
+    if_slow = log_seconds + np.where(chance > 0, further, 0.0)
+    order = others[np.argpartition(-if_slow[others], half)]
     rest = order[half :: -(-(size - _MOST_RANKS) // _REST)]
     return np.concatenate([latest, order[:half], rest]), (size - _MOST_RANKS) / rest.size
 

@@ -131,7 +131,7 @@ class Posterior:
     def record(self, state: ModelState) -> Rows:
         """Points, log seconds, deviations, and the rest of `PosteriorCurves`, by rank."""
         b, at = state["batch_size"], np.arange(CAPACITY)
-        order = np.argsort(np.where(np.isfinite(b), b, np.inf), axis=1)
+        order = np.argsort(b, axis=1)  # NaN comes last.
         covariance, slower = state["covariance"], state["mean"][:, SLOWNESS:]
         variance = covariance[:, at, at] + 2 * covariance[:, at, SLOWNESS]
         variance += covariance[:, SLOWNESS, SLOWNESS:]

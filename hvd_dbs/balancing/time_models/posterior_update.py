@@ -140,11 +140,12 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     )
     is_new, mean, z = ~has_point & (state["rounds"] > 1), belief.mean, belief.z
     is_slow = mean[:, SLOWNESS] > PRIORS.slow
-    variances = belief.variance, jumped.variance, changed.variance
-    surprise = Surprise(z, *variances, *_over_usual(state, y, noise, is_slow), is_new)
+    surprise = Surprise(z, belief.variance, *_over_usual(state, y, noise, is_slow), is_new)
     chances = weigh(state, this, surprise, is_slow)
     is_pause = chances.argmax(axis=0) == len(chances) - 1
-    _keep_suspects(state, is_pause, z, noise, *chances[1:3])
+    # What looks like a pause is remembered: the next round may show that it was none.
+    suspect = np.stack([z, noise, *chances[1:3]], axis=1)
+    state["suspect"] = np.where(is_pause[:, np.newaxis], suspect, 0.0)
     # Later rounds at a batch size say no more of that than the first one.
     shows = is_new & ~is_pause
     returned = np.where(shows, chances[3], state["returned"])
@@ -178,11 +179,6 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     is_back = back > 0.5
     if is_back.any():
         _go_back(state, np.flatnonzero(is_back), y, noise)
-
-
-def _keep_suspects(state: ModelState, is_pause: NDArray[np.bool_], *parts: Rows) -> None:
-    """What looks like a pause is remembered: the next round may show that it was none."""
-    state["suspect"] = np.where(is_pause[:, np.newaxis], np.stack(parts, axis=1), 0.0)
 
 
 def _follow(state: ModelState, sigmas: Rows, weight: Rows, new_pace: NDArray[np.bool_]) -> None:

@@ -42,9 +42,7 @@ class Surprise:
 
     Attributes:
         z: Log of the time over what was expected.
-        variance: Its variance where the pace is the same.
-        jump_variance: Its variance where the curve has a jump at this batch size.
-        change_variance: Its variance where the pace has changed.
+        variance: Its variance where neither curve nor pace has changed.
         usual_z: Log of the time over what the rank takes at its baseline speed; of ranks that are
             not slow it does not matter.
         usual_variance: Its variance where the rank is back at it; likewise.
@@ -53,8 +51,6 @@ class Surprise:
 
     z: Rows
     variance: Rows
-    jump_variance: Rows
-    change_variance: Rows
     usual_z: Rows
     usual_variance: Rows
     is_new: NDArray[np.bool_]
@@ -78,10 +74,9 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     freedom = _freedom(state)
     change_rate, _ = rates_of(state)
     changed = np.log(-np.expm1(-steps * change_rate))
-    change = changed + _normal(z, surprise.change_variance)
-    jump = np.where(
-        surprise.is_new, np.log(PRIORS.jump_rate) + _normal(z, surprise.jump_variance), -np.inf
-    )
+    change = changed + _normal(z, known + PRIORS.change_sd**2)
+    jump = np.log(PRIORS.jump_rate) + _normal(z, known + PRIORS.jump_sd**2)
+    jump = np.where(surprise.is_new, jump, -np.inf)
     # Or it was so in the last round already, which looked like a pause.
     suspect, noise, *chances = state["suspect"].T
     chances[0] = chances[0] * seen.is_same  # A jump is one of a batch size.
@@ -93,8 +88,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
             np.logaddexp(log, again + np.log(chance))
             for log, chance in zip((jump, change), chances, strict=True)
         )
-    # Or it was never slow, or has returned already, at another batch size.
-    with np.errstate(divide="ignore"):
+        # Or it was never slow, or has returned already, at another batch size.
         back = np.logaddexp(changed, np.log(np.where(surprise.is_new, state["returned"], 0.0)))
     back += _student(surprise.usual_z, surprise.usual_variance, freedom)
     logs = np.stack(
@@ -138,10 +132,10 @@ def _freedom(state: ModelState) -> Rows:
 
 
 def _size_of_pause(longer: Rows) -> Rows:
-    return _normal(longer - PRIORS.pause_log, np.full_like(longer, PRIORS.pause_sd**2))
+    return _normal(longer - PRIORS.pause_log, PRIORS.pause_sd**2)
 
 
-def _normal(z: Rows, variance: Rows) -> Rows:
+def _normal(z: Rows, variance: Rows | float) -> Rows:
     return np.asarray(-0.5 * z**2 / variance - 0.5 * np.log(variance))
 
 
