@@ -77,7 +77,6 @@ class Posterior:
             "roughness": np.tile(ROUGHNESS, (num_rows, 1)),
             "trend": np.zeros(num_rows),
             "suspect": np.zeros((num_rows, 4)),
-            "returned": np.zeros(num_rows),
             "last_change": np.zeros(num_rows),
             "events": np.zeros((num_rows, 3)),
             "rates": np.tile([PRIORS.change_rate, PRIORS.pause_rate], (num_rows, 1)),

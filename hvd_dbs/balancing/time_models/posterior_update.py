@@ -146,10 +146,6 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     # What looks like a pause is remembered: the next round may show that it was none.
     suspect = np.stack([z, noise, *chances[1:3]], axis=1)
     state["suspect"] = np.where(is_pause[:, np.newaxis], suspect, 0.0)
-    # Later rounds at a batch size say no more of that than the first one.
-    shows = is_new & ~is_pause
-    returned = np.where(shows, chances[3], state["returned"])
-    state["returned"] = np.where(is_slow, returned, chances[4])
     # Where a pause is likeliest it is taken for sure.
     chances = np.where(is_pause, np.eye(len(chances))[:, -1:], chances)
     noisy, jump, change, back, pause = chances

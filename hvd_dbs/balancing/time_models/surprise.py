@@ -60,7 +60,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     """Chances of the five, by Bayes' rule; factors common to all are left out.
 
     Args:
-        state: "noise", "spread", "events", "rates", "first_steps", "suspect", "returned" of
+        state: "noise", "spread", "events", "rates", "first_steps", "suspect" of
             `Posterior`.
         seen: The round.
         surprise: How it differs from what was expected.
@@ -88,9 +88,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
             np.logaddexp(log, again + np.log(chance))
             for log, chance in zip((jump, change), chances, strict=True)
         )
-        # Or it was never slow, or has returned already, at another batch size.
-        back = np.logaddexp(changed, np.log(np.where(surprise.is_new, state["returned"], 0.0)))
-    back += _student(surprise.usual_z, surprise.usual_variance, freedom)
+    back = changed + _student(surprise.usual_z, surprise.usual_variance, freedom)
     logs = np.stack(
         [
             _student(z, known, freedom),
