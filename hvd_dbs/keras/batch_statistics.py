@@ -117,11 +117,13 @@ def of_padding_samples(model: keras.Model) -> list[tf.Variable]:
     """What padding samples change that count for nothing: metrics, and state of this rank's own.
 
     Not the statistics of synchronized layers, which are those of the other ranks' samples, nor
-    random seeds, whose counters are the same on all ranks.
+    random seeds, whose counters are the same on all ranks, nor what spectral normalization computes
+    of weights alone.
     """
     shared = {id(generator.state) for generator in seed_generators(model)}
-    synchronized = [one for one in all_layers(model) if isinstance(one, Synchronized)]
-    shared |= {id(variable) for layer in synchronized for variable in layer.weights}
+    kinds = Synchronized, keras.layers.SpectralNormalization
+    layers = [one for one in all_layers(model) if isinstance(one, kinds)]
+    shared |= {id(variable) for layer in layers for variable in layer.weights}
     variables = model.non_trainable_variables + model.metrics_variables
     return [variable.value for variable in variables if id(variable) not in shared]
 

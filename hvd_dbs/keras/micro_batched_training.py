@@ -99,6 +99,13 @@ class MicroBatchedTraining:
                 f"LayerNormalization, BatchNormalization(synchronized=False), which normalizes by "
                 f"each micro-batch, or leave out micro_batch_size."
             )
+        kinds = keras.layers.SpectralNormalization
+        if layers := [one for one in all_layers(self._model) if isinstance(one, kinds)]:
+            raise ValueError(
+                f"Layer {layers[0].name} of {name} changes its weights in each forward pass, of "
+                f"which ranks with other numbers of micro-batches have others in a step. Leave out "
+                f"micro_batch_size."
+            )
 
     def warn(self) -> None:
         """Names layers that look at a whole batch, on rank 0."""

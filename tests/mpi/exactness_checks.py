@@ -40,6 +40,7 @@ from tests.mpi.exactness_models import (
     relative,
     seeded,
     several_embeddings,
+    spectral,
     tied,
     transformer,
     two_outputs,
@@ -109,6 +110,10 @@ check_positions_accumulated = exact(
 )
 
 check_synchronized_batch_normalization = exact(normalized, points, loss=cross_entropy())
+check_spectral_normalization = exact(spectral, points, loss=cross_entropy())
+check_spectral_normalization_several_steps_in_a_call = exact(
+    spectral, points, loss=cross_entropy(), steps_per_execution=2
+)
 check_generative_adversarial_network = exact(seeded(Gan), latent_and_real, compiled=compile_gan)
 check_several_embeddings = exact(several_embeddings, text, **per_token)
 check_overflow_on_one_rank = exact(

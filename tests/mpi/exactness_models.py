@@ -219,6 +219,12 @@ def normalized():
     )
 
 
+@seeded
+def spectral():
+    hidden = layers.SpectralNormalization(layers.Dense(8, "tanh"))
+    return keras.Sequential([layers.Input((5,)), hidden, head()])
+
+
 class Gan(keras.Model):
     """Two optimizers, neither of them the compiled one; as in Keras's guide."""
 

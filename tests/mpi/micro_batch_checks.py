@@ -237,6 +237,8 @@ def check_what_cannot_be_cut_is_an_error_on_all_ranks():
         _train(net(OwnStep), points())
     with pytest.raises(ValueError, match="normalizes by the global batch"):
         _train(net(keras.Model, hvd.layers.SyncBatchNormalization()), points())
+    with pytest.raises(ValueError, match="changes its weights in each forward pass"):
+        _train(net(keras.Model, layers.SpectralNormalization(layers.Dense(5))), points())
     with pytest.raises(ValueError, match="returns largest, no metric of the model"):
         _train(net(OwnNumber), points())
     with pytest.raises(TypeError, match="have a SparseTensor"):
