@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import tensorflow as tf
 
 from hvd_dbs.tensorflow.dependence import mark_of_no_sample
-from hvd_dbs.tensorflow.sparse_rows import Gradient, joined, parts_of
+from hvd_dbs.tensorflow.sparse_rows import Gradient, added_up, are_unique, joined, parts_of
 
 Sum: TypeAlias = tuple[Any, ...]
 """What a loop over micro-batches carries of one part of a gradient."""
@@ -40,7 +40,8 @@ class GradientSums:
     """How the gradients of micro-batches add up to those of the local batch.
 
     Dense gradients are added. Rows looked up for samples are put one after the other, as one batch
-    has them. Rows looked up once for a batch, as of positions, are added up (`sparse_rows`).
+    has them. Rows looked up once for a batch, as of positions, or once for each index that it has,
+    are added up (`sparse_rows`).
 
     Args:
         gradients: Those of one micro-batch, where they are traced or computed.
@@ -125,6 +126,7 @@ class _Rows:
 class _RowsOfSamples(_Rows):
     def __init__(self, like: tf.IndexedSlices) -> None:
         super().__init__(like)
+        self._are_unique = are_unique(like)
         self.shapes: tuple[tf.TensorShape | None, ...] = (None, None, tf.TensorShape([None]))
 
     def zero(self, num: tf.Tensor | int) -> Sum:
@@ -139,7 +141,8 @@ class _RowsOfSamples(_Rows):
         return total[0].write(i, rows), total[1].write(i, indices), tf.cast(shape, tf.int32)
 
     def whole(self, total: Sum) -> Gradient:
-        return tf.IndexedSlices(total[0].concat(), total[1].concat(), total[2])
+        rows = tf.IndexedSlices(total[0].concat(), total[1].concat(), total[2])
+        return added_up(rows) if self._are_unique else rows
 
 
 class _RowsOfBatch(_Rows):

@@ -8,9 +8,11 @@ so ranks must put together the very rows that one process has:
   one after the other.
 - Rows looked up once for a whole batch, such as positions, exist once in one process, where their
   gradients are sums over the batch: the ranks' rows are added up, index by index.
+- Rows looked up once for each index that a batch has (`tf.unique`), such as those of a sparse
+  input, exist once in one process, too: rows of several ranks with the same index are added up.
 
 Which is which is read off the graph: indices of the second kind depend on no sample, nor on how
-many there are.
+many there are; those of the third come from `tf.unique`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,17 @@ import tensorflow as tf
 from hvd_dbs.tensorflow.dependence import depends_on_samples
 
 Gradient: TypeAlias = Any  # A tensor, IndexedSlices or None.
+
+_UNIQUE = {
+    ("Unique", 0),
+    ("UniqueV2", 0),
+    ("UniqueWithCounts", 0),
+    ("UniqueWithCountsV2", 0),
+    ("SparseSegmentMeanGradV2", 1),
+    ("SparseSegmentSqrtNGradV2", 1),
+    ("SparseSegmentSumGradV2", 1),
+}
+"""Operations, and which of their results has each index once."""
 
 
 def reduce_rows(
@@ -66,7 +79,7 @@ def parts_of(gradient: Gradient) -> list[tuple[Gradient, bool]]:
     for values, indices in _look_ups(gradient):
         slices = tf.IndexedSlices(values, indices, gradient.dense_shape)
         found.append((slices, not _are_of_samples(indices)))
-    if not any(is_shared for _, is_shared in found):
+    if not any(is_shared or are_unique(part) for part, is_shared in found):
         return [(gradient, False)]
     return found
 
@@ -84,10 +97,27 @@ def _look_ups(gradient: tf.IndexedSlices) -> list[tuple[tf.Tensor, tf.Tensor]]:
     return [(gradient.values, gradient.indices)]
 
 
+def are_unique(rows: tf.IndexedSlices) -> bool:
+    """Whether rows were looked up once for each index that a batch has; in a graph."""
+    indices = rows.indices
+    while hasattr(indices, "graph") and indices.op.type in ("Cast", "Identity", "Reshape"):
+        indices = indices.op.inputs[0]
+    return hasattr(indices, "graph") and (indices.op.type, indices.value_index) in _UNIQUE
+
+
+def added_up(rows: tf.IndexedSlices) -> tf.IndexedSlices:
+    """One row for each index, the sum of those that it has."""
+    unique, places = tf.unique(rows.indices)
+    summed = tf.math.unsorted_segment_sum(rows.values, places, tf.size(unique))
+    return tf.IndexedSlices(summed, unique, rows.dense_shape)
+
+
 def _merged(received: Gradient, sent: Gradient, is_shared: bool, size: int | tf.Tensor) -> Gradient:
-    """The rows of all ranks, added up where they are of no sample."""
-    if not is_shared or not isinstance(sent, tf.IndexedSlices):
+    """The rows of all ranks, added up where they are of no sample, or each index has one."""
+    if not isinstance(sent, tf.IndexedSlices):
         return received
+    if not is_shared:
+        return added_up(received) if are_unique(sent) else received
     if not isinstance(received, tf.IndexedSlices):
         return tf.IndexedSlices(received, sent.indices, sent.dense_shape)
     values, indices = received.values, received.indices
@@ -98,8 +128,8 @@ def _merged(received: Gradient, sent: Gradient, is_shared: bool, size: int | tf.
 
     def of_several_lengths() -> tuple[tf.Tensor, tf.Tensor]:
         # Ranks that pad their batches to other lengths have other positions: each stands once.
-        unique, places = tf.unique(indices)
-        return tf.math.unsorted_segment_sum(values, places, tf.size(unique)), unique
+        rows = added_up(received)
+        return rows.values, rows.indices
 
     def are_equal() -> tf.Tensor:
         return tf.reduce_all(tf.equal(tf.reshape(indices, [size, -1]), sent.indices))

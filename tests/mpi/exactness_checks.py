@@ -11,11 +11,14 @@ import keras
 
 from tests.mpi.exactness import exact
 from tests.mpi.exactness_data import (
+    as_sparse,
     cut_to_longest,
     latent_and_real,
     points,
     points_that_overflow,
+    rare_points,
     text,
+    text_of_classes,
     text_with_ignored,
     text_with_weights,
     two_texts,
@@ -24,6 +27,7 @@ from tests.mpi.exactness_data import (
 from tests.mpi.exactness_models import (
     Gan,
     adding,
+    bag,
     by_hand,
     compile_gan,
     cross_entropy,
@@ -33,6 +37,7 @@ from tests.mpi.exactness_models import (
     normalized,
     of_any_length,
     of_every_sample,
+    of_sparse_points,
     one_table,
     own_step,
     positions,
@@ -129,6 +134,10 @@ check_masked_mixed_precision = exact(
 )
 
 check_positions = exact(positions, text, **per_token)
+check_bags_of_embeddings = exact(bag, text_of_classes, loss=cross_entropy())
+check_sparse_samples = exact(
+    of_sparse_points, rare_points, transform=as_sparse, loss=cross_entropy()
+)
 check_tied_embeddings = exact(tied, text, **per_token)
 
 # Embeddings of tokens, of positions and tied ones in one model.

@@ -44,6 +44,19 @@ def points():
     return random.normal(size=(NUM_SAMPLES, 5)), random.integers(0, CLASSES, NUM_SAMPLES)
 
 
+def text_of_classes():
+    return tokens(), rng().integers(0, CLASSES, NUM_SAMPLES)
+
+
+def rare_points():
+    x, y = points()
+    return np.where(np.abs(x) > 1, x, 0), y
+
+
+def as_sparse(dataset):
+    return dataset.map(lambda x, y: (tf.sparse.from_dense(x), y))
+
+
 def weighted_points():
     return *points(), rng().uniform(0, 2, NUM_SAMPLES)
 

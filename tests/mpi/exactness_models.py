@@ -219,6 +219,25 @@ def normalized():
     )
 
 
+class Bag(layers.Layer):
+    """The mean of the embeddings of a sample's tokens, each looked up once for a batch."""
+
+    def build(self, shape):
+        self.table = self.add_weight((VOCABULARY, WIDTH), name="table")
+
+    def call(self, x):
+        table = tf.convert_to_tensor(self.table)
+        return tf.nn.safe_embedding_lookup_sparse(table, tf.sparse.from_dense(x), combiner="mean")
+
+
+bag = sequential(Bag, head)
+
+
+@seeded
+def of_sparse_points():
+    return keras.Sequential([layers.Input((5,), sparse=True), layers.Dense(8, "tanh"), head()])
+
+
 @seeded
 def spectral():
     hidden = layers.SpectralNormalization(layers.Dense(8, "tanh"))

@@ -24,6 +24,7 @@ from tests.mpi.exactness_data import (
     points,
     points_that_overflow,
     text,
+    text_of_classes,
     text_with_ignored,
     text_with_weights,
     two_texts,
@@ -31,6 +32,7 @@ from tests.mpi.exactness_data import (
 )
 from tests.mpi.exactness_models import (
     adding,
+    bag,
     by_hand,
     cross_entropy,
     dense,
@@ -123,6 +125,9 @@ check_in_parts_several_steps_in_a_call = exact(
     masked, text, bounds=with_a_rest, steps_per_execution=2, **per_token
 )
 check_in_parts_embeddings = exact(embeddings, text, bounds=with_a_rest, **per_token)
+check_in_parts_bags_of_embeddings = exact(
+    bag, text_of_classes, bounds=with_a_rest, loss=cross_entropy()
+)
 check_in_parts_relative_positions = exact(relative, text, bounds=whole, **per_token)
 check_in_parts_tokens_and_positions_in_one_table = exact(
     one_table, text, bounds=with_a_rest, **per_token
