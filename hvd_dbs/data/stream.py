@@ -19,9 +19,16 @@ _GAPS = (
 )
 
 _UNSEEDED = (
-    "The stream is shuffled without a seed, so each rank would read it in another order, and "
-    "samples would be lost and repeated. Give it shuffle(..., seed=7, "
-    "reshuffle_each_iteration=False), and list_files shuffle=False."
+    "The stream is shuffled or sampled without a seed, so each rank would read it in another "
+    "order, and samples would be lost and repeated. Give it shuffle(..., seed=7, "
+    "reshuffle_each_iteration=False), sample_from_datasets(..., seed=7), and list_files "
+    "shuffle=False."
+)
+
+_ANY_ORDER = (
+    "The stream has map(..., deterministic=False), so each rank would read it in another order, "
+    "and samples would be lost and repeated. Leave out deterministic, or put the map downstream of "
+    "balancer.dataset, where it is given batches."
 )
 
 _TOO_SHORT = (
@@ -123,6 +130,8 @@ class Stream:
             )
         if any(not any(seeds) for seeds in _shuffle_seeds(self._dataset)):
             raise ValueError(_UNSEEDED)
+        if any(getattr(one, "_deterministic", None) == "false" for one in _parts(self._dataset)):
+            raise ValueError(_ANY_ORDER)
         return _FiniteStream(self._dataset, self._num_samples or cardinality)
 
 
@@ -213,17 +222,27 @@ def _shards(dataset: tf.data.Dataset) -> list[str]:
 
 
 def _shuffle_seeds(dataset: tf.data.Dataset) -> list[tuple[Any, ...]]:
-    """The pairs of seeds by which its inputs are shuffled; two zeros mean any order."""
-    return _found(dataset, "_ShuffleDataset", "_seed", "_seed2")
+    """The pairs of seeds by which its inputs are shuffled or sampled; two zeros mean any order."""
+    kind = "_DirectedInterleaveDataset"  # The first of its inputs chooses among the others.
+    choices = [one._inputs()[0] for one in _parts(dataset) if type(one).__name__ == kind]
+    of_choices = (_found(choice, "_RandomDataset", "_seed", "_seed2") for choice in choices)
+    shuffled = _found(dataset, "_ShuffleDataset", "_seed", "_seed2")
+    return [*shuffled, *(seeds for found in of_choices for seeds in found)]
 
 
 def _found(dataset: tf.data.Dataset, kind: str, *names: str) -> list[tuple[Any, ...]]:
     """Values of attributes of each data set of a kind that it is made of."""
-    of_inputs = [values for given in dataset._inputs() for values in _found(given, kind, *names)]
-    if type(dataset).__name__ != kind:
-        return of_inputs
-    values = (tf.get_static_value(getattr(dataset, name)) for name in names)
-    return [tuple(None if value is None else int(value) for value in values), *of_inputs]
+    of_parts = (
+        (tf.get_static_value(getattr(one, name)) for name in names)
+        for one in _parts(dataset)
+        if type(one).__name__ == kind
+    )
+    return [tuple(None if value is None else int(value) for value in one) for one in of_parts]
+
+
+def _parts(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """All data sets that it is made of, itself first."""
+    return [dataset, *(one for given in dataset._inputs() for one in _parts(given))]
 
 
 class _EndlessStream(Source):
