@@ -17,6 +17,9 @@ _VALUES = 64
 _TOLERANCE = 1e-3
 """Of a variable's size. What a step's rounding differs by between devices is a thousandth of it."""
 
+_COMPARED = ("float32", "float64", "int32", "int64")
+"""Types of what is compared; whole numbers exactly, as of a layer that counts its steps."""
+
 
 def difference_from_rank_0(
     collective: Collective, variables: Sequence[keras.Variable]
@@ -30,7 +33,7 @@ def difference_from_rank_0(
     Returns:
         What differs; None where nothing does, or where values are no numbers.
     """
-    compared = [v for v in variables if v.dtype in ("float32", "float64") and _size(v) > 0]
+    compared = [v for v in variables if v.dtype in _COMPARED and _size(v) > 0]
     shapes = ", ".join(f"{v.name} {tuple(v.shape)}" for v in compared)
     rows = [_some_values(variable) for variable in compared]
     mine = np.concatenate([*rows, np.zeros(0)])
@@ -41,7 +44,7 @@ def difference_from_rank_0(
     for variable, ours, others in zip(compared, rows, theirs, strict=False):
         size = np.sqrt(max(np.mean(ours**2), np.mean(others**2)))
         off = np.max(np.abs(ours - others))
-        if off > _TOLERANCE * size:
+        if off > (_TOLERANCE * size if "float" in variable.dtype else 0):
             return f"{variable.path} is off by {off:.2g}, where its values are of size {size:.2g}"
     return None
 
