@@ -67,7 +67,8 @@ class Priors:
     """Steps from a decision until its plan holds, since data are prepared ahead; as many show what
     is new in a plan."""
     switch: float = 2.0
-    """Busy steps' worth of time that a change of plan costs: kernels tune themselves."""
+    """Busy steps' worth of time that a change of plan costs at least: memory and caches have to fit
+    it. First steps, in which kernels tune themselves, are measured."""
     equal_ranks: float = 3.0
     """Ranks of a kind that count as seen to be alike beforehand, for each rank: machines often
     are."""
@@ -84,7 +85,8 @@ class Priors:
     """Log seconds of a step that a start from the even plan is expected to gain: unequal machines
     are why this is used."""
     gain_memory: float = 30.0
-    """Steps over which the gains of decisions are remembered: a few rounds in peace."""
+    """Steps over which the gains of decisions are remembered: a round or two in peace, ten while
+    plans improve."""
     most_steps: float = 20.0
     """Steps between two decisions, unless these cost too much: a change without a signal is seen
     within these."""
