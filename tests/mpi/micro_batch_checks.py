@@ -30,6 +30,7 @@ from tests.mpi.exactness_data import (
     two_texts,
     weighted_points,
 )
+from tests.mpi.exactness_layers import Seeing
 from tests.mpi.exactness_models import (
     adding,
     bag,
@@ -155,23 +156,6 @@ check_in_parts_run_eagerly = exact(masked, text, bounds=with_a_rest, run_eagerly
 check_in_parts_xla = exact(
     masked, text, bounds=whole, floatx="float32", tolerance=1e-5, jit_compile=True, **per_token
 )
-
-
-class Seeing(layers.Layer):
-    """Keeps the most samples that one call had, and how often it was traced."""
-
-    def __init__(self):
-        super().__init__()
-        self.most = self.add_weight(
-            name="most", dtype="int32", initializer="zeros", trainable=False
-        )
-        self.num_traces = 0
-
-    def call(self, x, training=False):
-        if training:
-            self.num_traces += 1
-            self.most.assign(ops.maximum(self.most, ops.shape(x)[0]))
-        return x
 
 
 def _train(net, data, epochs=1, dataset=lambda one: one, **compile_options):
