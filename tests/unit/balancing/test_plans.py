@@ -117,6 +117,13 @@ class TestBounds:
         bounds.in_units(8)[0][:] = 99
         assert bounds.in_units(8)[0].tolist() == [1, 1]
 
+    def test_one_sum_that_is_possible_says_nothing_of_another(self):
+        bounds = Bounds.of(2, minimum=2, maximum=4)
+        for _ in range(2):
+            bounds.check(8)
+            with pytest.raises(ValueError, match="at most 8 samples"):
+                bounds.check(9)
+
 
 class TestPlan:
     def test_shares(self):
