@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ from hvd_dbs.balancing.order_statistics import QUARTILE, below_mean
 from hvd_dbs.simulator.communication import Communication
 from hvd_dbs.simulator.costs import STEPS_AHEAD
 from hvd_dbs.simulator.curve_fit import FittedCurve, fit_curve
-from hvd_dbs.simulator.disturbance import Disturbance
 from hvd_dbs.simulator.job_rounds import JobRounds
 from hvd_dbs.simulator.measured_curves import MeasuredCurve
-from hvd_dbs.simulator.periods import Periods
+from hvd_dbs.simulator.pace_by_round import PaceByRound
 from hvd_dbs.simulator.rank_groups import MeasuredRanks
 from hvd_dbs.simulator.scenario import HostLoad, Noise, Scenario
 
@@ -38,6 +37,9 @@ _EXPLAINED = 0.005
 
 _DRAWS = 400
 """Steps drawn to find the mean of the busiest rank's time among noisy ones."""
+
+_WITHIN = np.tile((np.arange(_DRAWS // 2) + 0.5) / (_DRAWS // 2), 2)[:, np.newaxis, np.newaxis]
+"""Where in its round each of these steps is, 0 to 1."""
 
 _MOST_ROUNDS = 2000
 """Rounds for which they are drawn, evenly spaced: for all of a long journal they take gigabytes."""
@@ -70,33 +72,6 @@ class KnownCommunication(Communication):
         return self.overlap_ms / 1000, self.last_ms / 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class PaceByRound(Disturbance):
-    """How much longer each rank took in each round than its curve says, and its host's load.
-
-    Attributes:
-        ends: First step after each round, shape `[rounds]`.
-        factors: On the step time, shape `[rounds, size]`.
-        loads: Processor use by others, 0 to 1, likewise.
-    """
-
-    ends: NDArray[np.int64]
-    factors: NDArray[np.float64]
-    loads: NDArray[np.float64]
-
-    def periods(self, size: int, num_steps: int, random: np.random.Generator) -> Periods:
-        """A period for each rank and round."""
-        rounds, ranks = np.divmod(np.arange(self.factors.size), size)
-        starts = np.concatenate([[0], self.ends[:-1]])
-        return Periods.of(
-            ranks,
-            starts[rounds],
-            self.ends[rounds],
-            log_factor=np.log(self.factors.ravel()),
-            load=self.loads.ravel(),
-        )
-
-
 @dataclass(frozen=True)
 class Replay:
     """The scenario of a job.
@@ -104,14 +79,14 @@ class Replay:
     Attributes:
         rounds: What it is made from.
         scenario: To be run with any strategy.
-        factors: Pace of each rank by round, 1 where it is usual, shape `[rounds, size]`.
+        paces: Of each rank by round, 1 where it is usual.
         low: Least batch size that each rank had, shape `[size]`.
         high: Largest one, shape `[size]`.
     """
 
     rounds: JobRounds
     scenario: Scenario
-    factors: NDArray[np.float64]
+    paces: PaceByRound
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
@@ -139,21 +114,22 @@ def replay_of(rounds: JobRounds, **given: Any) -> Replay:
             f"rank {int(silent[0])} has no usable busy_seconds in any of the {len(usable)} rounds; "
             f"expected one at least. Let the job run for longer."
         )
-    steps, seconds = rounds.lengths.astype(np.float64), rounds.busy_seconds
-    size = usable.shape[1]
-    curves = [
-        fit_curve(rounds.batch_sizes[known, rank], seconds[known, rank], steps[known])
-        for rank, known in enumerate(usable.T)
-    ]
-    expected = np.stack(
-        [curve.at(rounds.batch_sizes[:, rank]) for rank, curve in enumerate(curves)], axis=1
+    steps, size = rounds.lengths.astype(np.float64), usable.shape[1]
+    jitter = _jitter_of_steps(rounds, usable)
+    seconds = _usual_seconds(rounds, usable, jitter)
+    curves, usual = _curves(rounds, usable, seconds)
+    jitter = _jitter_of_rounds(rounds, usual, usable) if jitter is None else jitter
+    paces = PaceByRound(
+        ends=rounds.ends,
+        factors=usual * np.where(usable, rounds.busy_seconds / seconds, 1.0),
+        usual=usual,
+        loads=np.clip(np.nan_to_num(rounds.cpu_load), 0.0, 1.0),
     )
-    paces = np.where(usable, seconds / np.where(usable, expected, 1.0), 1.0)
-    jitter, first, communication = _communication(rounds, usable, _jitter(rounds, paces, usable))
+    jitter, first, communication = _communication(rounds, usable, jitter, paces)
     blurred = np.maximum(_SURE * jitter / np.sqrt(steps), _LEAST_PACE)[:, np.newaxis]
-    factors = np.where(np.abs(np.log(paces)) < blurred, 1.0, paces)
+    by_noise = np.where(np.abs(np.log(usual)) < blurred, usual, 1.0)
+    paces = replace(paces, factors=paces.factors / by_noise, usual=usual / by_noise)
     had = np.where(usable, rounds.batch_sizes, np.nan)
-    loads = np.clip(np.nan_to_num(rounds.cpu_load), 0.0, 1.0)
     scenario = Scenario(
         **{
             "name": rounds.name,
@@ -168,12 +144,40 @@ def replay_of(rounds: JobRounds, **given: Any) -> Replay:
             "noise": Noise(jitter=jitter),
             "host_load": _host_load(rounds),
             "communication": communication,
-            "disturbances": (PaceByRound(ends=rounds.ends, factors=factors, loads=loads),),
+            "disturbances": (paces,),
             "measured": tables_of(curves, rounds.global_batch_size),
             **given,
         }
     )
-    return Replay(rounds, scenario, factors, np.nanmin(had, axis=0), np.nanmax(had, axis=0))
+    return Replay(rounds, scenario, paces, np.nanmin(had, axis=0), np.nanmax(had, axis=0))
+
+
+def _curves(
+    rounds: JobRounds, usable: NDArray[np.bool_], seconds: NDArray[np.float64]
+) -> tuple[list[FittedCurve], NDArray[np.float64]]:
+    """Each rank's curve, and these seconds over it, 1 where unknown, shape `[rounds, size]`."""
+    curves = [
+        fit_curve(rounds.batch_sizes[known, rank], seconds[known, rank], rounds.lengths[known])
+        for rank, known in enumerate(usable.T)
+    ]
+    expected = np.stack(
+        [curve.at(rounds.batch_sizes[:, rank]) for rank, curve in enumerate(curves)], axis=1
+    )
+    return curves, np.where(usable, seconds / np.where(usable, expected, 1.0), 1.0)
+
+
+def _usual_seconds(
+    rounds: JobRounds, usable: NDArray[np.bool_], jitter: float | None
+) -> NDArray[np.float64]:
+    """Busy seconds, where some steps of a round took longer than noise makes them without these."""
+    if jitter is None:
+        return rounds.busy_seconds
+    steps = rounds.lengths.astype(np.float64)[:, np.newaxis]
+    below = jitter * below_mean(steps, QUARTILE)
+    shorter = rounds.quartile_seconds * np.exp(below)
+    apart = np.log(rounds.busy_seconds / np.where(usable & (shorter > 0), shorter, np.nan))
+    is_apart = apart > np.maximum(np.maximum(_SURE * jitter / np.sqrt(steps), _LEAST_PACE), below)
+    return np.where(is_apart, shorter, rounds.busy_seconds)
 
 
 def tables_of(
@@ -201,18 +205,25 @@ def _host_load(rounds: JobRounds) -> HostLoad | None:
     return HostLoad(idle_load=0, load_noise=0) if np.isfinite(rounds.cpu_load).any() else None
 
 
-def _jitter(rounds: JobRounds, paces: NDArray[np.float64], usable: NDArray[np.bool_]) -> float:
-    """Deviation of a single step, by how far the lower quartile of a round is below the mean.
-
-    Without quartiles, by how rounds one after the other differ: among long ones, that is more
-    the pace that wanders than the noise.
-    """
+def _jitter_of_steps(rounds: JobRounds, usable: NDArray[np.bool_]) -> float | None:
+    """Deviation of a single step, by how far the lower quartile of a round is below the mean."""
     steps = rounds.lengths.astype(np.float64)
     seen = usable & (rounds.quartile_seconds > 0) & (steps >= 2)[:, np.newaxis]
-    if seen.sum() >= _LEAST_PAIRS:
-        below = below_mean(np.maximum(steps, 2), QUARTILE)[:, np.newaxis]
-        apart = (np.log(rounds.busy_seconds / rounds.quartile_seconds) / below)[seen]
-        return float(np.clip(np.median(apart), 0.0, _MOST_JITTER))
+    if seen.sum() < _LEAST_PAIRS:
+        return None
+    below = below_mean(np.maximum(steps, 2), QUARTILE)[:, np.newaxis]
+    apart = (np.log(rounds.busy_seconds / rounds.quartile_seconds) / below)[seen]
+    return float(np.clip(np.median(apart), 0.0, _MOST_JITTER))
+
+
+def _jitter_of_rounds(
+    rounds: JobRounds, paces: NDArray[np.float64], usable: NDArray[np.bool_]
+) -> float:
+    """The same by how rounds one after the other differ, where quartiles are not known.
+
+    Among long ones, that is more the pace that wanders than the noise.
+    """
+    steps = rounds.lengths.astype(np.float64)
     both = usable[1:] & usable[:-1]
     scale = np.sqrt(1 / steps[1:] + 1 / steps[:-1])[:, np.newaxis]
     apart = (np.abs(np.diff(np.log(paces), axis=0)) / scale)[both]
@@ -222,7 +233,7 @@ def _jitter(rounds: JobRounds, paces: NDArray[np.float64], usable: NDArray[np.bo
 
 
 def _communication(
-    rounds: JobRounds, usable: NDArray[np.bool_], jitter: float
+    rounds: JobRounds, usable: NDArray[np.bool_], jitter: float, paces: PaceByRound
 ) -> tuple[float, list[float], KnownCommunication]:
     """Noise, part of each rank's work until its first bucket is ready, and what follows the work.
 
@@ -237,7 +248,10 @@ def _communication(
         overlap = float(np.nanmedian(rounds.overlap_seconds))
         first = np.clip(np.nanmedian(ratio, axis=0), 0.0, 1.0)
     some = slice(None, None, math.ceil(len(usable) / _MOST_ROUNDS))
-    busy, step_seconds = np.where(usable, rounds.busy_seconds, 0.0)[some], rounds.step_seconds[some]
+    usual = (np.where(usable, rounds.busy_seconds, 0.0) * paces.usual / paces.factors)[some]
+    slow_steps, slower = (column[some] for column in paces.slow_steps())
+    is_slow = 1 - slow_steps / paces.lengths[some, np.newaxis] < _WITHIN
+    busy, step_seconds = np.where(is_slow, usual * slower, usual), rounds.step_seconds[some]
     noise = np.random.default_rng(0).standard_normal((_DRAWS // 2, 1, usable.shape[1]))
     noise = np.concatenate([noise, -noise])  # Of one rank, their mean is nothing.
     seen = step_seconds[np.isfinite(step_seconds)]

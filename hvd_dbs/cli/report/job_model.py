@@ -131,7 +131,7 @@ class JobModel:
             step_seconds=rounds.step_seconds[new],
             parts=tuple(StepParts.of(entry) for entry in known[new]),
             curves=curves,
-            paces=replay.factors[new],
+            paces=replay.paces.factors[new],
         )
 
     @property

@@ -16,7 +16,7 @@ from hvd_dbs.cli.report.job_model import JobModel
 from hvd_dbs.cli.simulate.replay import mean_seconds
 from hvd_dbs.cli.wording import counted
 from hvd_dbs.simulator.conditions import Conditions
-from hvd_dbs.simulator.replay import PaceByRound, tables_of
+from hvd_dbs.simulator.replay import tables_of
 from hvd_dbs.simulator.scenario import Scenario
 from hvd_dbs.simulator.simulation import preset, preset_names, simulate
 
@@ -266,12 +266,5 @@ def _answer(
 
 def _newest(model: JobModel, first: int, seed: int) -> Scenario:
     """The scenario of a job's steps from this one on."""
-    rounds = model.replay.rounds
-    kept = rounds.ends > first
-    paces = PaceByRound(
-        ends=rounds.ends[kept] - first,
-        factors=model.replay.factors[kept],
-        loads=np.clip(np.nan_to_num(rounds.cpu_load[kept]), 0.0, 1.0),
-    )
-    scenario = model.replay.scenario
+    scenario, paces = model.replay.scenario, model.replay.paces.newest(first)
     return replace(scenario, steps=scenario.steps - first, disturbances=(paces,), seed=seed)

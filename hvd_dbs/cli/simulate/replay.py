@@ -176,7 +176,7 @@ def _beyond(replay: Replay, run: Run) -> str:
 
 
 def _notes(replay: Replay) -> list[str]:
-    scenario, slow = replay.scenario, np.max(replay.factors, axis=0)
+    scenario, slow = replay.scenario, np.max(replay.paces.factors, axis=0)
     overlap, last = scenario.communication.seconds(scenario.size)
     hidden = f", {1000 * overlap:.1f} ms that the backward pass can hide" if overlap else ""
     periods = [

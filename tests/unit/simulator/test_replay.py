@@ -45,6 +45,20 @@ CASES = {
             Neighbour(ranks=(1,), from_step=260, to_step=340, slowdown=2.0),
         ),
     ),
+    "neighbour within epochs": cluster(
+        ranks=(AffineRanks(count=4, fixed_ms=10, per_sample_ms=2.0),),
+        disturbances=tuple(
+            Neighbour(ranks=(1,), from_step=step, to_step=step + 10, slowdown=2.0)
+            for step in range(5, 400, 20)
+        ),
+    ),
+    "neighbour from epoch to epoch": cluster(
+        ranks=(AffineRanks(count=4, fixed_ms=10, per_sample_ms=2.0),),
+        disturbances=tuple(
+            Neighbour(ranks=(1,), from_step=step, to_step=step + 30, slowdown=2.0)
+            for step in range(5, 400, 57)
+        ),
+    ),
     "slow link": cluster(
         communication=Communication(gradient_megabytes=25, bandwidth_gbit=4, latency_us=500)
     ),
