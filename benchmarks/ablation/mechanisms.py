@@ -160,6 +160,10 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "Ranks are never taken to be of a kind.",
         [(value_of_change, "drawn_together", lambda curves, plan, kinds: curves)],
     ),
+    "kinds: slow again": (
+        "What its kind takes is said of a rank that may be slow again, too.",
+        [(kinds, "_may_be_slow_again", lambda curves, plan: np.zeros(plan.size, dtype=bool))],
+    ),
     "kinds: spread": (
         "Ranks that are alike are equal.",
         [(kinds, "_mixture", _exactly_alike)],

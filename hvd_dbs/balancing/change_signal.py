@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
-from hvd_dbs.balancing.order_statistics import MEDIAN, lower_value, value_at
+from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, lower_value, value_at
 from hvd_dbs.balancing.priors import PRIORS
 
 STEPS_WATCHED = 3
@@ -83,9 +83,13 @@ class ExpectedSteps:
         spread, far, expected = self.spread.copy(), self.far.copy(), seconds.copy()
         counts = np.isfinite(step_seconds).sum(axis=0)
         seen = known & (counts > 0)
-        if seen.any():  # A pause is no reason to expect more.
+        if seen.any():
             steps = step_seconds[:, seen]
-            expected[seen] = lower_value(steps, MEDIAN)
+            low, high = (limit[seen] for limit in self.band(num_samples, job_size))
+            median, shorter = (lower_value(steps, parts) for parts in (MEDIAN, QUARTILE))
+            # Pauses are no reason to expect more, also where most steps of a few are pauses.
+            is_paused = (median > high) & (shorter <= high)
+            expected[seen] = np.where(is_paused, (low + high) / 2, median)
         enough = known & (counts >= STEPS_WATCHED)
         if enough.any():
             steps, counts = step_seconds[:, enough], counts[enough]

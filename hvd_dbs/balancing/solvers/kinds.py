@@ -66,7 +66,7 @@ def drawn_together(curves: PosteriorCurves, plan: Plan, kinds: Kinds) -> Posteri
         plan: The plan in force.
         kinds: Those that it shows.
     """
-    some = np.flatnonzero(kinds.together)
+    some = np.flatnonzero(kinds.together & ~_may_be_slow_again(curves, plan))
     if not some.size:
         return curves
     # Ranks are alike in what they compute.
@@ -86,6 +86,17 @@ def drawn_together(curves: PosteriorCurves, plan: Plan, kinds: Kinds) -> Posteri
     shift[some] = (kept - 1) * off * here / variance * computing
     removed[some] = np.maximum(1 - left, 0.0) * here * computing**2
     return curves.shifted(shift, removed)
+
+
+def _may_be_slow_again(curves: PosteriorCurves, plan: Plan) -> NDArray[np.bool_]:
+    """Ranks that have been slow before, and may be now; shape `[size]`.
+
+    The next step will tell: what they take now is known less well than by one. That other ranks of
+    their kind are not slow tells nothing.
+    """
+    periods = curves.periods
+    is_slow = (periods.slower > PRIORS.slow) & (periods.number > 0)
+    return np.asarray(is_slow & (curves.deviations(plan.samples) > curves.noise))
 
 
 def _medians(values: NDArray[np.float64], number: NDArray[np.intp]) -> NDArray[np.float64]:

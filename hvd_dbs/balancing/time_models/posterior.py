@@ -128,15 +128,16 @@ class Posterior:
         return new
 
     def record(self, state: ModelState) -> Rows:
-        """Points, log seconds, deviations, and the rest of `PosteriorCurves`, by rank."""
+        """Points, seconds, deviations, and the rest of `PosteriorCurves`, by rank."""
         b, at = state["batch_size"], np.arange(CAPACITY)
         order = np.argsort(b, axis=1)  # NaN comes last.
         covariance, slower = state["covariance"], state["mean"][:, SLOWNESS:]
         variance = covariance[:, at, at] + 2 * covariance[:, at, SLOWNESS]
         variance += covariance[:, SLOWNESS, SLOWNESS:]
         sd = np.sqrt(np.maximum(variance, LEAST_VARIANCE))
-        mean = state["mean"][:, :CAPACITY] + slower
-        parts = [np.take_along_axis(part, order, axis=1) for part in (b, mean, sd)]
+        seconds = np.exp(state["mean"][:, :CAPACITY] + slower)
+        seconds[np.isnan(b)] = np.nan
+        parts = [np.take_along_axis(part, order, axis=1) for part in (b, seconds, sd)]
         # Beyond the largest batch size the curve goes on as it does there.
         largest = np.max(np.where(np.isfinite(b), b, 1.0), axis=1)
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(largest)
@@ -156,14 +157,14 @@ class Posterior:
     def curves(self, records: Rows) -> PosteriorCurves:
         """The curves that the records describe, with the communication that sticks out."""
         columns = np.array(records.T, order="C")
-        points, logs, sd = np.split(columns[:-_OTHERS], 3)
+        points, times, sd = np.split(columns[:-_OTHERS], 3)
         others = columns[-_OTHERS:-_EVENTS]
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
-        points, logs, sd = points[:filled], logs[:filled], sd[:filled]
+        points, times, sd = points[:filled], times[:filled], sd[:filled]
         elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *rest = others
         scale = pooled(noise, rounds)
         communication, periods = ExposedCommunication(*rest[:2]), SlowPeriods(*rest[2:])
-        times, sd = np.where(np.isfinite(points), np.exp(logs), np.nan), sd * np.sqrt(scale)
+        sd = sd * np.sqrt(scale)
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0)
         fixed, computing = np.zeros(len(noise)), np.ones(len(noise))
         ranks, communication = communication.known()
