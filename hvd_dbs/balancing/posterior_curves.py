@@ -230,7 +230,8 @@ def _unlike(distance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def filled_tile(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """What filling the last tile adds to that, in parts of tau^2; 0 where it is not filled."""
-    return np.where(batch_sizes % PRIORS.tile == 0, tile_factor(batch_sizes) ** 2 - 1, 0.0)
+    tiles = batch_sizes / PRIORS.tile  # Several times as fast as a remainder.
+    return np.where(tiles == np.floor(tiles), tile_factor(batch_sizes) ** 2 - 1, 0.0)
 
 
 def tile_factor(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
