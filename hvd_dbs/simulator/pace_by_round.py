@@ -18,7 +18,8 @@ class PaceByRound(Disturbance):
     Of a round it is known how much longer its steps took in the mean and how much longer the
     shorter ones did. Where these differ, the last steps of the round are slow, or the first ones
     if the round before was slow throughout. Each is as slow as the rank was in its slowest round.
-    Where that one had steps of both kinds, half of them were slow.
+    Where that one had steps of both kinds, half of them were slow, since fewer than three quarters
+    were: the lower quartile is that of the others.
 
     Attributes:
         ends: First step after each round, shape `[rounds]`.

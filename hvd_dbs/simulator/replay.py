@@ -251,14 +251,15 @@ def _communication(
     usual = (np.where(usable, rounds.busy_seconds, 0.0) * paces.usual / paces.factors)[some]
     slow_steps, slower = (column[some] for column in paces.slow_steps())
     is_slow = 1 - slow_steps / paces.lengths[some, np.newaxis] < _WITHIN
-    busy, step_seconds = np.where(is_slow, usual * slower, usual), rounds.step_seconds[some]
+    slow, step_seconds = usual * slower, rounds.step_seconds[some]
     noise = np.random.default_rng(0).standard_normal((_DRAWS // 2, 1, usable.shape[1]))
     noise = np.concatenate([noise, -noise])  # Of one rank, their mean is nothing.
     seen = step_seconds[np.isfinite(step_seconds)]
     least = -_EXPLAINED * float(np.median(seen)) if seen.size else 0.0
 
     def beyond(jitter: float) -> float:
-        drawn = busy * np.exp(jitter * noise)
+        drawn = np.where(is_slow, slow, usual)  # The largest array here: there is no second one.
+        drawn *= np.exp(jitter * noise)
         ready = drawn.max(axis=2)
         if known:
             ready = np.maximum(ready, (drawn * first).max(axis=2) + overlap)

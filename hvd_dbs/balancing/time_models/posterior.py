@@ -152,7 +152,7 @@ class Posterior:
     def pool(self, state: ModelState, records: Rows) -> ModelState:
         """Learns how often the ranks of the job change or pause: what is expected of each."""
         # By column, thousands of ranks are added up several times as fast.
-        events = np.nan_to_num(np.array(records[:, -_EVENTS:], order="F"))
+        events = np.nan_to_num(np.array(records[:, -_EVENTS:], order="F"), posinf=0.0)
         return {**state, "rates": np.tile(pooled_rates(events), (len(state["rates"]), 1))}
 
     def curves(self, records: Rows) -> PosteriorCurves:

@@ -85,8 +85,9 @@ def test_ranks_that_do_not_decide_learn_the_same_rates():
     )
 
 
-def test_a_rank_without_a_record_says_nothing_of_the_rates():
+@pytest.mark.parametrize("nothing", [np.nan, np.inf])
+def test_a_rank_without_a_record_says_nothing_of_the_rates(nothing):
     records = records_of(4, 0.0, 0.0)
-    unknown = np.full((1, records.shape[1]), np.nan)
+    unknown = np.full((1, records.shape[1]), nothing)
     rates = MODEL.pool(MODEL.init(1), np.concatenate([records, unknown]))["rates"]
     assert np.array_equal(rates, MODEL.pool(MODEL.init(1), records)["rates"])
