@@ -116,16 +116,21 @@ def _round(
     high: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     units = np.clip(floors.astype(np.int64), low, high)
-    order = np.argsort(-remainders, kind="stable")
     left = total - int(units.sum())
     while left != 0:  # Once, but for a quota that rounding pushed over a whole number.
         step = 1 if left > 0 else -1
-        candidates = order if left > 0 else order[::-1]
-        room = (high - units if left > 0 else units - low)[candidates] > 0
-        chosen = candidates[room][: abs(left)]
+        room = np.flatnonzero(high > units) if left > 0 else np.flatnonzero(units > low)[::-1]
+        chosen = room[_largest(step * remainders[room], min(abs(left), room.size))]
         units[chosen] += step
         left -= step * chosen.size
     return units
+
+
+def _largest(values: NDArray[np.float64], number: int) -> NDArray[np.intp]:
+    """Where the largest values are, of equal ones the first; much faster than sorting them all."""
+    least = np.partition(values, values.size - number)[values.size - number]
+    larger = np.flatnonzero(values > least)
+    return np.concatenate([larger, np.flatnonzero(values == least)[: number - larger.size]])
 
 
 def _shown(values: NDArray[np.float64], most: int = 16) -> str:

@@ -122,12 +122,12 @@ class Bounds:
 
     def allow(self, batch_sizes: Sequence[int] | NDArray[np.float64]) -> bool:
         """Whether a plan with these samples by rank is within the bounds."""
-        samples = np.asarray(batch_sizes, dtype=np.int64)
+        samples = np.asarray(batch_sizes, dtype=np.float64)  # Faster than whole numbers.
         if samples.shape != (self.size,):
             return False
         low, high = self.in_units(int(samples.sum()))
-        units, rest = samples // self.multiple_of, samples % self.multiple_by_rank
-        return bool(np.all((low <= units) & (units <= high) & (rest == 0)))
+        units, steps = samples / self.multiple_of, samples / self.multiple_by_rank
+        return bool(np.all((low <= units) & (units <= high) & (steps == np.floor(steps))))
 
     def reaches(self, total: int, ranks: NDArray[np.bool_], most: int) -> bool:
         """Whether some of the ranks can have so many samples together.

@@ -1,4 +1,4 @@
-"""Whether the last steps of a rank signal a change: they are far from what its last round measured.
+"""Whether the last steps of a rank signal a change: they are far from what is expected of it.
 
 Between two rounds the ranks of a job exchange a change signal with each step. If a rank sets it,
 a round begins at once, so that decisions can be rare while speeds last and still follow changes.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import ELASTICITY
-from hvd_dbs.balancing.order_statistics import MEDIAN, QUARTILE, lower_value, value_at
+from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.priors import PRIORS
 
 STEPS_WATCHED = 3
@@ -25,26 +25,25 @@ _CHANGED_STEPS = 2
 """So many far steps on the same side are a change, or one more where steps are often held up; a
 single one is a pause."""
 
+_QUARTILE_SIGMAS = 0.674
+"""Deviations from the median to a quartile of normal numbers."""
+
 _SPREAD_STEPS = PRIORS.most_steps
 """Steps from which the deviation of a step is known: those between two decisions in peace."""
-
-_FAR_STEPS = 0.5 / PRIORS.pause_rate
-"""Steps that the prior of being held up counts for: half a pause, as of `Posterior`."""
 
 
 @dataclass(frozen=True)
 class ExpectedSteps:
-    """What a step of each rank takes by its last rounds.
+    """What a step of each rank is expected to take. All fields have shape `[ranks]`.
 
     Attributes:
-        num_samples: Samples a step, NaN where nothing is known, shape `[ranks]`.
-        seconds: Seconds a step, shape `[ranks]`.
-        spread: Relative deviation of a single step, shape `[ranks]`.
-        far: Part of steps that alone took longer than that explains, shape `[ranks]`.
+        num_samples: Samples a step, NaN where nothing is known.
+        seconds: Seconds a step.
+        spread: Relative deviation of a single step.
+        pause_rate: Part of steps that something else holds up.
 
     Example:
-        >>> nothing = ExpectedSteps.unknown(1)
-        >>> expected = nothing.after(np.array([4.0]), np.array([1.0]), np.ones((5, 1)), job_size=4)
+        >>> expected = ExpectedSteps(*np.array([[4.0], [1.0], [0.01], [0.001]]))
         >>> samples = np.full((3, 1), 4.0)
         >>> expected.changes(np.array([[1.0], [2.0], [2.1]]), samples, job_size=4).tolist()
         [[False], [True], [True]]
@@ -55,59 +54,16 @@ class ExpectedSteps:
     num_samples: NDArray[np.float64]
     seconds: NDArray[np.float64]
     spread: NDArray[np.float64]
-    far: NDArray[np.float64]
+    pause_rate: NDArray[np.float64]
 
     @classmethod
-    def unknown(cls, num_ranks: int) -> ExpectedSteps:
-        """Before the first round: nothing is a change."""
-        none = np.full(num_ranks, np.nan)
-        spread, far = (np.full(num_ranks, first) for first in (PRIORS.noise_sd, PRIORS.pause_rate))
-        return cls(none, none, spread, far)
-
-    def after(
-        self,
-        num_samples: NDArray[np.float64],
-        seconds: NDArray[np.float64],
-        step_seconds: NDArray[np.float64],
-        job_size: int,
-    ) -> ExpectedSteps:
-        """What is expected once a round is over.
-
-        Args:
-            num_samples: Samples a step, shape `[ranks]`.
-            seconds: Of a step in the round, not above 0 where unknown, shape `[ranks]`.
-            step_seconds: Its steps, NaN for those that do not count, shape `[steps, ranks]`.
-            job_size: Ranks of the job.
-        """
-        known = seconds > 0
-        spread, far, expected = self.spread.copy(), self.far.copy(), seconds.copy()
-        counts = np.isfinite(step_seconds).sum(axis=0)
-        seen = known & (counts > 0)
-        if seen.any():
-            steps = step_seconds[:, seen]
-            low, high = (limit[seen] for limit in self.band(num_samples, job_size))
-            median, shorter = (lower_value(steps, parts) for parts in (MEDIAN, QUARTILE))
-            # Pauses are no reason to expect more, also where most steps of a few are pauses.
-            is_paused = (median > high) & (shorter <= high)
-            expected[seen] = np.where(is_paused, (low + high) / 2, median)
-        enough = known & (counts >= STEPS_WATCHED)
-        if enough.any():
-            steps, counts = step_seconds[:, enough], counts[enough]
-            low, high = (value_at(steps, part * (counts - 1)) for part in (0.25, 0.75))
-            seen = (high - low) / 1.35 / expected[enough]
-            spread[enough] += counts / (counts + _SPREAD_STEPS) * (seen - spread[enough])
-            is_far = steps > expected[enough] * (1 + _limit(spread[enough], job_size))
-            # Slow steps one after the other are a change.
-            alone = is_far[1:-1] & ~is_far[:-2] & ~is_far[2:]
-            seen = alone.sum(axis=0) / (counts - 2)
-            far[enough] += (counts - 2) / (counts - 2 + _FAR_STEPS) * (seen - far[enough])
-        return replace(
-            self,
-            num_samples=np.where(known, num_samples, self.num_samples),
-            seconds=np.where(known, expected, self.seconds),
-            spread=spread,
-            far=far,
-        )
+    def by_last_round(cls, seen: Measurement) -> ExpectedSteps:
+        """What ranks are expected to take by one round alone."""
+        median = np.where(seen.median_seconds > 0, seen.median_seconds, seen.busy_seconds)
+        median = np.where(seen.num_steps > 0, median, np.nan)  # A first step is not the pace.
+        spread = (median - seen.quartile_seconds) / median / _QUARTILE_SIGMAS
+        spread = np.fmax(spread, PRIORS.noise_sd)
+        return cls(seen.batch_sizes, median, spread, np.full(median.shape, PRIORS.pause_rate))
 
     def band(
         self, num_samples: NDArray[np.float64], job_size: int
@@ -124,8 +80,10 @@ class ExpectedSteps:
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.log(num_samples / self.num_samples)
             expected = self.seconds * np.exp(ELASTICITY * apart)
+            # By how much a step is far off: that is a slow period, and no chance.
+            limit = np.maximum(PRIORS.slow, _sigmas(job_size) * self.spread)
             # The elasticity is known no better than the fixed part.
-            limit = _limit(self.spread, job_size) + PRIORS.fixed_part_sd * np.abs(apart)
+            limit = limit + PRIORS.fixed_part_sd * np.abs(apart)
             return expected * (1.0 - limit), expected * (1.0 + limit)
 
     def changes(
@@ -147,15 +105,10 @@ class ExpectedSteps:
         low, high = self.band(num_samples, job_size)
         slow, fast = step_seconds > high, step_seconds < low
         pairs = math.comb(STEPS_WATCHED, _CHANGED_STEPS) * job_size
-        by_pauses = pairs * self.far**_CHANGED_STEPS
+        by_pauses = pairs * self.pause_rate**_CHANGED_STEPS
         slow &= slow.sum(axis=0) >= _CHANGED_STEPS + (by_pauses > PRIORS.false_signals)
         fast &= fast.sum(axis=0) >= _CHANGED_STEPS
         return np.asarray(slow | fast)
-
-
-def _limit(spread: NDArray[np.float64], job_size: int) -> NDArray[np.float64]:
-    """By how much a step is far off: that is a slow period, and no chance."""
-    return np.maximum(PRIORS.slow, _sigmas(job_size) * spread)
 
 
 @functools.cache

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.bounds import Bounds
+from hvd_dbs.balancing.change_signal import ExpectedSteps
 from hvd_dbs.balancing.doubt import doubt
 from hvd_dbs.balancing.measurement import Measurement
 from hvd_dbs.balancing.plan import DECISION_SECONDS, FIRST_ROUND_STEPS, Decision, Plan, Problem
 from hvd_dbs.balancing.solvers.solver import SolverState, entries_of
 from hvd_dbs.balancing.strategies import Strategy
-from hvd_dbs.balancing.time_models.time_model import ModelState, PoolingModel, plain_rows
+from hvd_dbs.balancing.time_models.time_model import ModelState, PoolingModel, StepModel, plain_rows
 from hvd_dbs.balancing.unhidden_communication import UnhiddenCommunication
 
 _LOGGER = logging.getLogger(__name__)
@@ -27,8 +28,9 @@ class Controller:
     A round has three calls. Each rank folds what it measured into its own time model and gets a
     record of fixed size (`observe`). Rank 0, given the records of all ranks, decides (`decide`).
     The others learn from them too (`pool`), and take over its plan (`adopt`). `steps_to_next` tells
-    a driver after how many steps the round ends; None: at the end of the epoch, or never. No clock,
-    no randomness, no communication here.
+    a driver after how many steps the round ends; None: at the end of the epoch, or never.
+    `expected_steps` tells it what the steps of the ranks kept here should take; None: unknown. No
+    clock, no randomness, no communication here.
 
     A driver that knows what a decision costs all ranks says so in `decision_seconds`. One that
     measures what a whole step takes says so by `note_step`: what a decision predicts can then be
@@ -60,6 +62,7 @@ class Controller:
         self.plan = Plan.proportional(global_batch_size, strategy.start_shares(bounds.size), bounds)
         self._model_state: ModelState = strategy.model.init(num_rows) if strategy.model else {}
         self._model_failed = False
+        self.expected_steps: ExpectedSteps | None = None
         # Looking a protocol up takes as long as a part of a decision.
         self._pooling_model = strategy.model if isinstance(strategy.model, PoolingModel) else None
         self.decision_seconds = DECISION_SECONDS
@@ -94,6 +97,9 @@ class Controller:
         try:
             with np.errstate(all="ignore"):
                 self._model_state = model.update(self._model_state, measurement)
+                self.expected_steps = ExpectedSteps.by_last_round(measurement)
+                if isinstance(model, StepModel):
+                    self.expected_steps = model.expected_steps(self._model_state)
                 return model.record(self._model_state)
         except Exception as error:  # Whatever a model meets, the plan is kept.
             self._note_failure(error, "the plan is kept meanwhile")
@@ -231,6 +237,7 @@ class Controller:
             return self._keep("this strategy never changes its plan")
         try:
             with np.errstate(all="ignore"):
+                records = np.asfortranarray(records)  # All that is asked of them is by column.
                 self.pool(records)
                 curves = model.curves(records)
                 now = curves.seconds(self.plan.samples)
@@ -240,10 +247,7 @@ class Controller:
                     (seconds, batch_sizes), self._step = self._step, None
                     self.note_communication(seconds - float(np.max(curves.seconds(batch_sizes))))
                 problem = Problem(
-                    self.global_batch_size,
-                    self.bounds,
-                    self.plan,
-                    self.decision_seconds,
+                    self.global_batch_size, self.bounds, self.plan, self.decision_seconds
                 )
                 proposal, solver_state = solver.solve(self._solver_state, problem, curves)
                 plan = problem.in_multiples(proposal.plan, curves)
@@ -255,11 +259,11 @@ class Controller:
         # The same of each plan, and part of each step that was measured.
         communication = self._communication.seconds
         before = after = float(np.max(now)) + communication
-        reason = f"kept: {proposal.reason or f'step {_milliseconds(before)}'}"
+        reason = f"kept: {proposal.reason or f'step {1000 * before:.1f} ms'}"
         if changed:
             after = float(np.max(curves.seconds(plan.samples))) + communication
             reason = (
-                f"step {_milliseconds(before)} -> {_milliseconds(after)} predicted; "
+                f"step {1000 * before:.1f} ms -> {1000 * after:.1f} ms predicted; "
                 f"rank {int(np.argmax(now))} was slowest"
                 f"{proposal.reason and f'; {proposal.reason}'}"
             )
@@ -293,7 +297,3 @@ class Controller:
                 f"{self.bounds} or with another sum than {self.global_batch_size}. "
                 f"This is a defect of the solver."
             )
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.1f} ms"

@@ -12,22 +12,6 @@ _QUARTILE_VARIANCE = 1.86
 """p (1 - p) / phi(z_p)^2 of the normal distribution, for p = 1/4."""
 
 
-def value_at(
-    steps: NDArray[np.float64], place: NDArray[np.float64] | NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """What stands at a place from 0 on, were the steps sorted, shape `[ranks]`.
-
-    Args:
-        steps: NaN for those that do not count, shape `[steps, ranks]`.
-        place: Of each rank, fractions too; shape `[ranks]`.
-    """
-    ordered, ranks = np.sort(steps, axis=0), np.arange(steps.shape[1])
-    below = np.floor(place).astype(np.intp)
-    part, above = place - below, np.minimum(below + 1, len(steps) - 1)
-    first = ordered[below, ranks]
-    return np.asarray(np.where(part > 0, first + part * (ordered[above, ranks] - first), first))
-
-
 def lower_value(
     steps: NDArray[np.float64], parts: int, counts: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
@@ -44,7 +28,8 @@ def lower_value(
         ([2.0], [3.0])
     """
     number = np.isfinite(steps).sum(axis=0) if counts is None else counts
-    return value_at(steps, np.maximum(number - 1, 0) // parts)
+    place = (np.maximum(number - 1, 0) // parts).astype(np.intp)
+    return np.asarray(np.sort(steps, axis=0)[place, np.arange(steps.shape[1])])
 
 
 def below_mean(number: NDArray[np.float64], parts: int) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.curves import Grid
-from hvd_dbs.balancing.piecewise_curves import NarrowCurves, PiecewiseCurves
+from hvd_dbs.balancing.narrow_curves import NarrowCurves
 
 FLAT = 1e-30
 """Seconds a sample of a piece of a curve that does not rise."""
@@ -137,18 +137,6 @@ class PointCurves:
         begun = np.flatnonzero(is_allowed & (self.times <= high) & (places >= last_met))
         has_below = (last_met == 0) & (self._first_time <= high) & (self.points[0] >= 1)
         return np.flatnonzero(has_below), begun
-
-    def in_pieces(self) -> PiecewiseCurves:
-        """The same curves in pieces, each from a visited point to the next."""
-        points, size = self.points, self.slope.size
-        first = np.vstack([np.zeros(size), points])
-        last = np.vstack([points - 1, np.full(size, np.nan)])
-        start = np.vstack([self._first_time, self.times])
-        inner = np.maximum(np.diff(self.times, axis=0) / np.diff(points, axis=0), FLAT)
-        slope = np.vstack([self._first_slope, inner, np.full(size, np.nan)])
-        beyond = self._final + 1, np.arange(size)
-        last[beyond], slope[beyond] = np.inf, self.slope
-        return PiecewiseCurves(first, last, start, slope)
 
     @cached_property
     def _seconds_of_plans(self) -> OfPlans:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvd_dbs.balancing.change_signal import STEPS_WATCHED
-from hvd_dbs.balancing.piecewise_curves import PiecewiseCurves, pick
-from hvd_dbs.balancing.point_curves import FLAT, OfPlans, PointCurves, once_a_plan
+from hvd_dbs.balancing.point_curves import OfPlans, PointCurves, once_a_plan
 from hvd_dbs.balancing.priors import PRIORS
 
 _UNHELPED = STEPS_WATCHED + PRIORS.reaction
@@ -54,7 +53,7 @@ class SlowPeriods:
         """
         mean = max(float(self.number.mean()), 1e-9)
         excess = max(float(self.number.var()) - mean, mean / _LARGEST_SHAPE)
-        shape = np.clip(mean**2 / excess, 1 / _LARGEST_SHAPE, _LARGEST_SHAPE)
+        shape = min(max(mean**2 / excess, 1 / _LARGEST_SHAPE), _LARGEST_SHAPE)
         rates = (self.number + shape) / (self.quiet + shape * float(self.quiet.mean()) / mean)
         return np.where(self.slower > PRIORS.slow, 0.0, rates)
 
@@ -81,7 +80,7 @@ class PosteriorCurves(PointCurves):
     """Straight lines through posterior means, and how sure they are.
 
     Attributes:
-        sd: Deviation of log seconds at the points, shape `[capacity, size]`.
+        variance: Of log seconds at the points, shape `[capacity, size]`.
         elasticity_sd: Of d log t / d log b beyond them, shape `[size]`.
         roughness: Deviation of what a batch size not visited adds, shape `[size]`.
         noise: Log seconds by which its single steps differ, by its rounds, shape `[size]`.
@@ -93,7 +92,7 @@ class PosteriorCurves(PointCurves):
         periods: Slow periods; their sizes are those of busy times.
     """
 
-    sd: NDArray[np.float64]
+    variance: NDArray[np.float64]
     elasticity_sd: NDArray[np.float64]
     roughness: NDArray[np.float64]
     noise: NDArray[np.float64]
@@ -106,7 +105,7 @@ class PosteriorCurves(PointCurves):
     @property
     def known(self) -> NDArray[np.bool_]:
         """Which ranks' curves can be used, shape `[size]`."""
-        return np.asarray(super().known & np.isfinite(self.sd[0]) & np.isfinite(self.noise))
+        return np.asarray(super().known & np.isfinite(self.variance[0]) & np.isfinite(self.noise))
 
     @property
     def further(self) -> NDArray[np.float64]:
@@ -130,15 +129,16 @@ class PosteriorCurves(PointCurves):
         self, batch_sizes: NDArray[np.float64], ranks: NDArray[np.intp] | None = None
     ) -> NDArray[np.float64]:
         some = slice(None) if ranks is None else ranks
-        points, known = self.points[:, some], self.sd[:, some]
+        points, known = self.points[:, some], self.variance[:, some]
         b = np.maximum(batch_sizes[some], 1.0)
         above = np.sum(points <= b, axis=0, dtype=np.int16)
-        point, sd = pick(np.maximum(above - 1, 0), points, known)
-        larger, sd_larger = pick(np.minimum(above, self._final[some]), points, known)
+        point, variance = _pick(np.maximum(above - 1, 0), points, known)
+        larger, of_larger = _pick(np.minimum(above, self._final[some]), points, known)
         is_larger = np.abs(larger - b) < np.abs(point - b)
-        point, sd = np.where(is_larger, larger, point), np.where(is_larger, sd_larger, sd)
+        np.copyto(point, larger, where=is_larger)
+        np.copyto(variance, of_larger, where=is_larger)
         distance = np.abs(point - b)
-        variance, new = sd**2, np.flatnonzero(distance)
+        new = np.flatnonzero(distance)
         b, roughness = b[new], self.roughness[some][new]
         tilt = np.log(b / point[new]) * self.elasticity_sd[some][new]
         variance[new] += new_roughness(b, distance[new]) * roughness**2 + tilt**2
@@ -169,7 +169,7 @@ class PosteriorCurves(PointCurves):
             times=self.times * factor,
             slope=self.slope * factor,
             fixed=self.fixed * factor,
-            sd=np.sqrt(np.maximum(self.sd**2 - removed, 0.0)),
+            variance=np.maximum(self.variance - removed, 0.0),
         )
         # What has been computed already.
         vars(curves).update(
@@ -186,29 +186,32 @@ class PosteriorCurves(PointCurves):
     def _deviations_of_plans(self) -> OfPlans:
         return {}
 
-    def hopeful(self, sigmas: float, current: NDArray[np.float64]) -> PiecewiseCurves:
-        """The curves if what is new were faster by so many deviations."""
-        plain = self.in_pieces()
-        visited = np.isfinite(self.points)
-        stale = np.sqrt(np.maximum(self.sd**2 - self.deviations(current) ** 2, 0.0))
-        # Without its point, each piece between two points starts a sample later.
-        first = np.vstack([plain.first[:1], plain.first[1:] + 1])
-        start = np.vstack([plain.start[:1], plain.start[1:] + plain.slope[1:]])
-        gap = np.minimum(plain.last - plain.first + 1, 1e6) / 2
-        trust = np.exp(-sigmas * self.roughness * np.sqrt(_unlike(gap)))
+    def hopeful(self, sigmas: float, current: NDArray[np.float64]) -> PointCurves:
+        """The curves if what is new were faster by so many deviations.
+
+        New are the points that are known less well than the present batch sizes, and the tiles
+        next to these. A sample more than a tile takes what the curves say.
+        """
+        stale = np.sqrt(np.maximum(self.variance - self.deviations(current) ** 2, 0.0))
         tiles = PRIORS.tile * (current // PRIORS.tile + np.array([[0.0], [1.0]]))
-        is_new = (tiles > 0) & ~np.any(tiles[:, np.newaxis] == self.points, axis=1)
-        at_tiles = np.stack([self.seconds(np.maximum(b, 1.0)) for b in tiles])
-        at_tiles *= np.exp(-sigmas * tile_factor(tiles) * self.roughness)
-        none = np.full_like(self.times, FLAT), np.full_like(tiles, FLAT)
-        stays = np.where(visited, self.points, np.inf), np.where(visited, self.points, -np.inf)
-        new = np.where(is_new, tiles, np.inf), np.where(is_new, tiles, -np.inf)
-        return PiecewiseCurves(
-            first=np.vstack([stays[0], new[0], first]),
-            last=np.vstack([stays[1], new[1], plain.last]),
-            start=np.vstack([self.times * np.exp(-sigmas * stale), at_tiles, start * trust]),
-            slope=np.vstack([*none, plain.slope * trust]),
-        )
+        new = np.vstack([tiles, tiles + 1])
+        is_known = np.any(new[:, np.newaxis] == self.points, axis=1)
+        new[is_known | (new <= 1)] = np.nan
+        saved = np.vstack([tile_factor(tiles) * self.roughness, np.zeros(tiles.shape)])
+        seconds = np.stack([self.seconds(b) for b in new])
+        times = np.vstack([self.times, seconds]) * np.exp(-sigmas * np.vstack([stale, saved]))
+        points = np.vstack([self.points, new])
+        order = np.argsort(points, axis=0)  # NaN comes last.
+        points, times = (np.take_along_axis(part, order, axis=0) for part in (points, times))
+        return PointCurves(points, times, self.slope, self.fixed)
+
+
+def _pick(
+    place: NDArray[np.integer], *parts: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], ...]:
+    """Of each part, shape `[places, size]`, the value at each rank's place; shapes `[size]`."""
+    flat = place.astype(np.intp) * place.size + np.arange(place.size)
+    return tuple(part.ravel().take(flat) for part in parts)
 
 
 def new_roughness(

@@ -110,14 +110,15 @@ class RankPace:
         is_cut_by_cost: Whether windows are cut by cost, so that a plan's batch size is only about
             what a step costs.
         job_size: Ranks of the job.
+        expected: What the next steps are expected to take; None: nothing is a change.
     """
 
     def __init__(self, clock: StepClock) -> None:
         self.clock = clock
         self.is_cut_by_cost = False
         self.job_size = 1
-        self._expected = ExpectedSteps.unknown(1)
-        self._band = self._expected, np.nan, np.nan, np.nan
+        self.expected: ExpectedSteps | None = None
+        self._band: tuple[ExpectedSteps | None, float, float, float] = None, 0.0, 0.0, 0.0
         self._drained: tuple[StepTimes, ...] = ()
         self._no_pace = np.zeros(0, dtype=np.bool_)
         self._has_changed = False
@@ -141,13 +142,14 @@ class RankPace:
         Args:
             num_steps: Steps since the last call.
         """
-        if self._has_changed or not self.clock.sends_signals:
+        expected = self.expected
+        if expected is None or self._has_changed or not self.clock.sends_signals:
             return
         newest = self.clock.peek(STEPS_WATCHED)
-        if not any(self._is_far(busy_seconds, work) for busy_seconds, work in newest[-num_steps:]):
+        if not any(self._is_far(expected, *step) for step in newest[-num_steps:]):
             return
         busy_seconds, work = np.array(newest).T[:, :, np.newaxis]
-        changed = self._expected.changes(busy_seconds, work, self.job_size)[:, 0]
+        changed = expected.changes(busy_seconds, work, self.job_size)[:, 0]
         if changed.any():
             before = self.clock.drain()
             self._drained = (before,)
@@ -193,13 +195,6 @@ class RankPace:
         busy_seconds = np.where(counts, busy_seconds, np.nan)[chosen] * factors
         typical = typical_steps(busy_seconds, warmup)
         seconds = float(np.mean(typical)) if typical.size else math.nan
-        if is_settled:
-            self._expected = self._expected.after(
-                np.array([float(batch_size)]),
-                np.array([seconds]),
-                busy_seconds[:, np.newaxis],
-                self.job_size,
-            )
         column = np.reshape(typical if typical.size else np.nan, (-1, 1))
         quartile, median = (float(lower_value(column, parts)[0]) for parts in (QUARTILE, MEDIAN))
         first = min(typical_seconds(first_seconds, warmup), seconds)
@@ -221,11 +216,11 @@ class RankPace:
             self._used = known.union(sizes.tolist())
         return is_first
 
-    def _is_far(self, busy_seconds: float, work: float) -> bool:
+    def _is_far(self, expected: ExpectedSteps, busy_seconds: float, work: float) -> bool:
         """Whether a step is far from what is expected."""
-        if self._band[0] is not self._expected or self._band[1] != work:
-            low, high = self._expected.band(np.array([work]), self.job_size)
-            self._band = self._expected, work, float(low[0]), float(high[0])
+        if self._band[0] is not expected or self._band[1] != work:
+            low, high = expected.band(np.array([work]), self.job_size)
+            self._band = expected, work, float(low[0]), float(high[0])
         return busy_seconds < self._band[2] or busy_seconds > self._band[3]
 
     def _chosen(

@@ -161,7 +161,7 @@ class RoundSchedule:
                 self.steps_ahead,
             )
         self.steps_ahead = agreed.steps_ahead
-        if self._is_change and self.leaves_cadence and not agreed.decision.changed:
+        if self._is_change and not agreed.decision.changed:
             # A pause, or what needs to be seen twice to be believed.
             self._steps_to_next = min(self._steps_to_next, STEPS_WATCHED)
         return agreed
@@ -193,6 +193,7 @@ class RoundSchedule:
         """Waits for an exchange; the next one knows what it has shown of communication."""
         agreed = exchange.finish()
         self._communication = exchange.communication
+        self.pace.expected = self._controller.expected_steps
         return agreed
 
     def _report(self, steps: RoundSteps, batch_size: int, steps_ahead: int) -> Report:

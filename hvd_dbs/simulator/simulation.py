@@ -229,7 +229,7 @@ class _Driver:
             mean = float(before[stayed].mean()) if np.any(stayed) else 1.0
             shares = np.where(stayed, before, mean)
             self._controller.adopt(Plan.proportional(scenario.global_batch_size, shares, bounds))
-        self._present, self._watch = present, Watch(scenario)
+        self._present, self._watch = present, Watch(scenario, present)
         self._planned = [self._plan(step, f"{len(present)} ranks", resized=step > 0)]
 
     def _decide(self, pieces: Sequence[Played], step: int) -> int:
@@ -240,9 +240,10 @@ class _Driver:
         self._controller.note_step(*_last_step(pieces, self._present))
         had_changed = self._watch.has_changed
         if self._leaves_cadence:
-            measurement = self._watch.end_round(pieces, measurement, self._present)
+            measurement = self._watch.end_round(pieces, measurement)
         self._on_round(step, measurement)
         decision = self._controller.decide(self._controller.observe(measurement))
+        self._watch.expected = self._controller.expected_steps
         self._num_decisions += 1
         if decision.warning:
             self._warnings[decision.reason] = None

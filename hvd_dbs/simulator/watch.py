@@ -24,11 +24,15 @@ class Watch:
 
     Args:
         scenario: What is simulated.
+        present: The ranks that take part.
+
+    Attributes:
+        expected: What their steps are expected to take; None: nothing is a change.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._expected = ExpectedSteps.unknown(scenario.size)
+    def __init__(self, scenario: Scenario, present: NDArray[np.int64]) -> None:
+        self._scenario, self._present = scenario, present
+        self.expected: ExpectedSteps | None = None
         self._changes: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None
 
     @property
@@ -38,40 +42,31 @@ class Watch:
 
     def look(self, pieces: Sequence[Played]) -> None:
         """Looks at the last steps of the round under way."""
+        if self.expected is None:
+            return
         steps, busy, samples, _ = self._last_steps(pieces, STEPS_WATCHED)
-        job_size = int(np.count_nonzero(pieces[-1].batch_sizes))
-        changed = self._expected.changes(busy, samples, job_size)
+        changed = self.expected.changes(busy, samples, self._present.size)
         self._changes = (steps, changed) if changed.any() else None
 
-    def end_round(
-        self, pieces: Sequence[Played], measurement: Measurement, present: NDArray[np.int64]
-    ) -> Measurement:
+    def end_round(self, pieces: Sequence[Played], measurement: Measurement) -> Measurement:
         """What the ranks measured in a round; of ranks that have changed, the changed steps alone.
 
         Args:
             pieces: The round's steps.
             measurement: What they would have measured without a change.
-            present: The ranks that `measurement` is of.
         """
-        steps, busy, samples, is_first = self._last_steps(pieces, _MOST_STEPS)
-        batch_sizes = pieces[-1].batch_sizes.astype(np.float64)
-        counted = np.where((samples == batch_sizes) & ~is_first, busy, np.nan)
-        if self._changes is not None:
-            seen_at, changed = self._changes
-            ranks = np.flatnonzero(changed.any(axis=0))
-            # The round goes on for a step while the signal travels.
-            reported = np.repeat((steps > seen_at[0])[:, np.newaxis], len(ranks), axis=1)
-            reported[np.isin(steps, seen_at)] = changed[np.isin(seen_at, steps)][:, ranks]
-            counted[:, ranks] = np.where(reported, counted[:, ranks], np.nan)
-            measurement = _replaced(measurement, np.searchsorted(present, ranks), counted[:, ranks])
-        seconds = np.full(self._scenario.size, np.nan)
-        is_settled = measurement.num_steps > 0
-        seconds[present] = np.where(is_settled, measurement.busy_seconds, np.nan)
-        if len(busy):
-            job_size = int(np.count_nonzero(batch_sizes))
-            self._expected = self._expected.after(batch_sizes, seconds, counted, job_size)
+        if self._changes is None:
+            return measurement
+        seen_at, changed = self._changes
         self._changes = None
-        return measurement
+        steps, busy, samples, is_first = self._last_steps(pieces, _MOST_STEPS)
+        ranks = np.flatnonzero(changed.any(axis=0))
+        # The round goes on for a step while the signal travels.
+        reported = np.repeat((steps > seen_at[0])[:, np.newaxis], len(ranks), axis=1)
+        reported[np.isin(steps, seen_at)] = changed[np.isin(seen_at, steps)][:, ranks]
+        batch_sizes = pieces[-1].batch_sizes[self._present]
+        reported &= ((samples == batch_sizes) & ~is_first)[:, ranks]
+        return _replaced(measurement, ranks, np.where(reported, busy[:, ranks], np.nan))
 
     def _last_steps(
         self, pieces: Sequence[Played], most: int
@@ -83,16 +78,16 @@ class Watch:
         measured = (
             (
                 piece.start + index,
-                piece.busy[index],
-                piece.batch_sizes,
-                piece.is_first & (index == 0),
+                piece.busy[index, self._present],
+                piece.batch_sizes[self._present],
+                piece.is_first[self._present] & (index == 0),
             )
             for piece in reversed(pieces)
             for index in reversed(range(len(piece.busy)))
             if self._scenario.is_measured(piece.start + index)
         )
         last = list(itertools.islice(measured, most))
-        shape = (len(last), self._scenario.size)
+        shape = (len(last), self._present.size)
         return (
             np.array([step for step, *_ in last], dtype=np.int64),
             np.array([busy for _, busy, _, _ in last], dtype=np.float64).reshape(shape),

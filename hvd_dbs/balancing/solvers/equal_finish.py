@@ -16,6 +16,9 @@ _MOST_ATTEMPTS = 100
 _NEAR = 0.95, 1.05
 """Parts of the step that the ranks' speeds promise, between which it is sought first: where plans
 are good already, speeds change by less. It is sought beyond these where it is not there."""
+_NEAR_AN_END, _BEYOND = 0.1, 3
+"""A zero within that part of a bracket is near an end. Aimed at, it would move that end alone, over
+and over; so many times as far from the end, the other one moves."""
 _TINY = 1e-30  # No divisor is less.
 _ACCURACY = 4e-9
 """Part of the shortest step; curves count a unit as done when a part of 1e-9 of it is missing."""
@@ -149,6 +152,8 @@ def _late(
     """
     together, longest = deadlines
     few = np.flatnonzero(caps == grid.low)
+    if not few.size:
+        return few
     fewest = curves.take(few).seconds(grid.low[few].astype(np.float64) * grid.multiple_of)
     late = few[fewest > together]
     if late.size and (latest := float(np.max(fewest))) <= longest:
@@ -164,7 +169,7 @@ def _allowed(problem: Problem) -> Plan:
     unit = problem.bounds.multiple_of
     low, high = problem.bounds.in_units(problem.global_batch_size)
     current = problem.current.samples
-    units = np.clip(current // unit, low, high).astype(np.int64)
+    units = np.clip(np.floor(current / unit), low, high).astype(np.int64)  # Faster than //.
     if units.sum() * unit == problem.global_batch_size:
         is_current = np.array_equal(units * unit, current)  # Whose seconds are known already.
         return problem.current if is_current else Plan.of(units * unit)
@@ -248,6 +253,10 @@ class _Bracket:
                 return min(latest, self.deadline * (1 - _ACCURACY / 2))
         # The sum of caps is nearly a line: aim at its zero, and halve now and then.
         part = -below / (above - below) if attempt % 3 < 2 and below < 0 else 0.5
+        if part < _NEAR_AN_END:
+            part *= _BEYOND
+        elif part > 1 - _NEAR_AN_END:
+            part = 1 - _BEYOND * (1 - part)
         return self.low + min(max(part, 0.02), 0.98) * (self.deadline - self.low)
 
     def _seconds(self, moving: NDArray[np.intp], units: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -39,19 +39,19 @@ class Kinds:
         shares of a kind differ.
         """
         samples = plan.samples
-        order = np.argsort(samples)
-        ordered = np.maximum(samples[order], 0.5)  # Nothing is far from one sample.
-        number = np.empty(samples.size, dtype=np.intp)
-        begins = ordered[1:] > ordered[:-1] * np.exp(PRIORS.unequal_sd)
-        number[order] = np.concatenate([[0], np.cumsum(begins)])
-        count = np.bincount(number)
-        mean = (np.bincount(number, weights=samples) / count)[number]
-        off = samples / np.maximum(mean, 1.0) - 1
-        spread = np.sqrt(np.bincount(number, weights=off**2) / count)
-        is_kind = (count > 1) & (spread <= PRIORS.unequal_sd)
-        together = is_kind[number] & (samples > 0)
-        is_even = np.array_equal(samples[together], mean[together])
-        return cls(number, together, samples if is_even else np.where(together, mean, samples))
+        ordered = np.sort(samples)
+        # Nothing is far from one sample.
+        begins = ordered[1:] > np.maximum(ordered[:-1], 0.5) * np.exp(PRIORS.unequal_sd)
+        starts = np.concatenate([[0], np.flatnonzero(begins) + 1])
+        count = np.diff(starts, append=samples.size)
+        mean = np.add.reduceat(ordered, starts) / count
+        off = ordered / np.maximum(np.repeat(mean, count), 1.0) - 1
+        spread = np.sqrt(np.add.reduceat(off**2, starts) / count)
+        number = np.searchsorted(ordered[starts], samples, side="right") - 1
+        together = ((count > 1) & (spread <= PRIORS.unequal_sd))[number] & (samples > 0)
+        is_even = np.array_equal(samples[together], mean[number[together]])
+        means = samples if is_even else np.where(together, mean[number], samples)
+        return cls(number, together, means)
 
 
 def drawn_together(curves: PosteriorCurves, plan: Plan, kinds: Kinds) -> PosteriorCurves:

@@ -54,6 +54,12 @@ def rates_of(state: ModelState) -> tuple[Rows, Rows]:
     )
 
 
+def own_pause_rate(state: ModelState) -> Rows:
+    """Pauses a step of each rank by its own steps alone, shape `[rows]`."""
+    _, pauses, steps = state["events"].T
+    return np.asarray((pauses + 0.5) / (steps + 0.5 / PRIORS.pause_rate))
+
+
 def count_first_steps(
     state: ModelState, is_first: NDArray[np.bool_], held_up: Rows, seconds: Rows
 ) -> None:

@@ -6,14 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hvd_dbs.balancing.change_signal import ExpectedSteps
 from hvd_dbs.balancing.exposed_communication import ExposedCommunication
 from hvd_dbs.balancing.measurement import LEAST_SECONDS, MOST_SECONDS, Measurement
 from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.time_models.curve_prior import Rows
-from hvd_dbs.balancing.time_models.event_counts import cost_of_first, life_of, pooled_rates
-from hvd_dbs.balancing.time_models.noise import NOISE, ROUGHNESS, SPREAD, begin_noise, pooled
+from hvd_dbs.balancing.time_models.event_counts import (
+    cost_of_first,
+    life_of,
+    own_pause_rate,
+    pooled_rates,
+)
+from hvd_dbs.balancing.time_models.noise import (
+    NOISE,
+    ROUGHNESS,
+    SPREAD,
+    begin_noise,
+    pooled,
+    within_rounds,
+)
 from hvd_dbs.balancing.time_models.posterior_update import (
     CAPACITY,
     LEAST_VARIANCE,
@@ -128,16 +141,16 @@ class Posterior:
         return new
 
     def record(self, state: ModelState) -> Rows:
-        """Points, seconds, deviations, and the rest of `PosteriorCurves`, by rank."""
+        """Points, seconds, variances, and the rest of `PosteriorCurves`, by rank."""
         b, at = state["batch_size"], np.arange(CAPACITY)
         order = np.argsort(b, axis=1)  # NaN comes last.
         covariance, slower = state["covariance"], state["mean"][:, SLOWNESS:]
         variance = covariance[:, at, at] + 2 * covariance[:, at, SLOWNESS]
         variance += covariance[:, SLOWNESS, SLOWNESS:]
-        sd = np.sqrt(np.maximum(variance, LEAST_VARIANCE))
+        variance = np.maximum(variance, LEAST_VARIANCE)
         seconds = np.exp(state["mean"][:, :CAPACITY] + slower)
         seconds[np.isnan(b)] = np.nan
-        parts = [np.take_along_axis(part, order, axis=1) for part in (b, seconds, sd)]
+        parts = [np.take_along_axis(part, order, axis=1) for part in (b, seconds, variance)]
         # Beyond the largest batch size the curve goes on as it does there.
         largest = np.max(np.where(np.isfinite(b), b, 1.0), axis=1)
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(largest)
@@ -149,29 +162,37 @@ class Posterior:
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
 
+    def expected_steps(self, state: ModelState) -> ExpectedSteps:
+        """Of a step at the batch size that was measured last."""
+        rows, b = np.arange(len(state["rounds"])), state["batch_size"]
+        newest = np.where(np.isfinite(b), state["visited_at"], -1.0).argmax(axis=1)
+        seconds = np.exp(state["mean"][rows, newest] + state["mean"][:, SLOWNESS])
+        return ExpectedSteps(b[rows, newest], seconds, within_rounds(state), own_pause_rate(state))
+
     def pool(self, state: ModelState, records: Rows) -> ModelState:
         """Learns how often the ranks of the job change or pause: what is expected of each."""
-        # By column, thousands of ranks are added up several times as fast.
-        events = np.nan_to_num(np.array(records[:, -_EVENTS:], order="F"), posinf=0.0)
+        events = np.where(np.isfinite(records[:, -_EVENTS:]), records[:, -_EVENTS:], 0.0)
         return {**state, "rates": np.tile(pooled_rates(events), (len(state["rates"]), 1))}
 
     def curves(self, records: Rows) -> PosteriorCurves:
         """The curves that the records describe, with the communication that sticks out."""
-        columns = np.array(records.T, order="C")
-        points, times, sd = np.split(columns[:-_OTHERS], 3)
+        columns = np.ascontiguousarray(records.T)
+        points, times, variance = columns[:-_OTHERS].reshape(3, CAPACITY, -1)
         others = columns[-_OTHERS:-_EVENTS]
         filled = max(2, int(np.any(np.isfinite(points), axis=1).sum()))
-        points, times, sd = points[:filled], times[:filled], sd[:filled]
+        points, times, variance = points[:filled], times[:filled], variance[:filled]
         elasticity, elasticity_sd, roughness, noise, rounds, first_seconds, *rest = others
         scale = pooled(noise, rounds)
         communication, periods = ExposedCommunication(*rest[:2]), SlowPeriods(*rest[2:])
-        sd = sd * np.sqrt(scale)
+        variance = variance * scale
         last = np.maximum(np.sum(np.isfinite(points), axis=0) - 1, 0)
         fixed, computing = np.zeros(len(noise)), np.ones(len(noise))
         ranks, communication = communication.known()
-        times[:, ranks], of_points, fixed[ranks] = communication.finish(times[:, ranks])
-        sd[:, ranks] *= of_points
-        computing[ranks] = of_points[last[ranks], np.arange(ranks.size)]
+        if ranks.size:
+            times = times.copy()
+            times[:, ranks], of_points, fixed[ranks] = communication.finish(times[:, ranks])
+            variance[:, ranks] *= of_points**2
+            computing[ranks] = of_points[last[ranks], np.arange(ranks.size)]
         at_last = last, np.arange(len(noise))
         possible = np.clip(elasticity, LEAST_ELASTICITY, 1.0)
         # Points that say what cannot be are not of one curve, and not to be trusted elsewhere.
@@ -182,7 +203,7 @@ class Posterior:
             times,
             elastic * times[at_last] / points[at_last],
             fixed,
-            sd,
+            variance,
             elasticity_sd * computing,
             roughness * computing,
             np.sqrt(scale * noise / rounds) * computing,

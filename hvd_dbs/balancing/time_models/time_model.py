@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.change_signal import ExpectedSteps
 from hvd_dbs.balancing.curves import TimeCurves
 from hvd_dbs.balancing.measurement import Measurement
 
@@ -47,6 +48,15 @@ class PoolingModel(TimeModel, Protocol):
 
     def pool(self, state: ModelState, records: NDArray[np.float64]) -> ModelState:
         """The state once the records of all ranks, shape `[size, record_size]`, are known."""
+        ...
+
+
+@runtime_checkable
+class StepModel(TimeModel, Protocol):
+    """A time model that says what single steps should take; otherwise the last round does."""
+
+    def expected_steps(self, state: ModelState) -> ExpectedSteps:
+        """What the next steps of each row are expected to take."""
         ...
 
 

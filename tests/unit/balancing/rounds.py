@@ -22,6 +22,16 @@ def fold(model, rounds, state=None, **fields):
     return state
 
 
+def round_of(batch_size, steps):
+    """What ranks with as many samples measure of steps, shape `[steps]` or `[steps, ranks]`."""
+    steps = np.reshape(steps, (len(steps), -1))
+    num_steps, size = steps.shape
+    quartile, median = (lower_value(steps, parts) for parts in (QUARTILE, MEDIAN))
+    fields = {"quartile_seconds": quartile, "median_seconds": median}
+    fields["num_steps"] = [num_steps] * size
+    return Measurement.of([batch_size] * size, steps.mean(axis=0), **fields)
+
+
 def seconds_at(model, state, batch_size):
     curves = model.curves(model.record(state))
     return float(curves.seconds(np.array([float(batch_size)]))[0])

@@ -5,15 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hvd_dbs.balancing import Measurement, strategies
 from hvd_dbs.balancing.change_signal import ExpectedSteps
+from tests.unit.balancing.rounds import round_of
 
 
-def expected_steps(spread=0.01, num_ranks=1):
-    rounds = 1.0 + spread * np.tile([-1.35, 0.0, 1.35, -0.675, 0.675], 40)[:, np.newaxis]
-    told = ExpectedSteps.unknown(num_ranks)
-    return told.after(
-        np.full(num_ranks, 8.0), np.ones(num_ranks), np.repeat(rounds, num_ranks, 1), 4
-    )
+def expected_steps(spread=0.01, num_ranks=1, pause_rate=0.001):
+    """Of 8 samples in a second."""
+    return ExpectedSteps(*np.outer([8.0, 1.0, spread, pause_rate], np.ones(num_ranks)))
+
+
+def learnt(*rounds, num_ranks=1):
+    """What `adaptive` expects after rounds with 8 samples, whose steps are given."""
+    model = strategies.adaptive().model
+    state = model.init(num_ranks)
+    for steps in rounds:
+        state = model.update(state, round_of(8, steps))
+    return model.expected_steps(state)
 
 
 @pytest.mark.parametrize(
@@ -62,43 +70,68 @@ def test_steps_within_the_band_are_no_change(num_samples):
         assert changes.any() == expected
 
 
-def test_a_few_steps_do_not_tell_how_much_steps_differ():
-    before = expected_steps(0.1)
-    after = before.after(np.full(1, 8.0), np.ones(1), np.ones((3, 1)), job_size=4)
-    assert before.spread[0] > after.spread[0] > 0.8 * before.spread[0]
-
-
 def test_where_steps_are_often_held_up_three_far_ones_are_a_change():
-    steps = np.ones((100, 1))
-    steps[::20] = 2.0
-    often = expected_steps().after(np.full(1, 8.0), np.ones(1), steps, job_size=64)
+    often, rarely = expected_steps(pause_rate=0.05), expected_steps(pause_rate=0.001)
     two, three = np.array([[2.0], [1.0], [2.0]]), np.full((3, 1), 2.0)
     samples = np.full((3, 1), 8.0)
-    assert expected_steps().changes(two, samples, job_size=64).any()
+    assert rarely.changes(two, samples, job_size=64).any()
     assert not often.changes(two, samples, job_size=64).any()
     assert often.changes(three, samples, job_size=64).all()
-    # Among fewer ranks such pairs are rare.
-    rarely = expected_steps().after(
-        np.full(1, 8.0), np.ones(1), np.append(steps[:1], steps[1:20])[:, None], job_size=1
-    )
-    assert rarely.changes(two, samples, job_size=1).any()
+    # Among fewer ranks such pairs are rarer.
+    assert expected_steps(pause_rate=0.02).changes(two, samples, job_size=4).any()
+
+
+def test_the_model_learns_how_often_steps_are_held_up():
+    quiet, paused = np.ones(20), np.append(np.ones(19), 3.0)
+    assert learnt(*[quiet] * 20).pause_rate < 0.002 < 0.03 < learnt(*[paused] * 20).pause_rate
+
+
+def test_the_model_learns_how_much_steps_differ():
+    random = np.random.default_rng(0)
+    quiet, noisy = (random.normal(1.0, spread, (12, 20)) for spread in (0.01, 0.15))
+    assert learnt(*quiet).spread < 0.02 < 0.1 < learnt(*noisy).spread < 0.2
 
 
 @pytest.mark.parametrize("round_steps", [[2.5, 1.0], [1.0, 2.5, 1.0], [2.5, 1.0, 2.5]])
 def test_pauses_in_a_short_round_make_no_ordinary_step_a_change(round_steps):
-    steps = np.array(round_steps)[:, np.newaxis]
-    after = expected_steps().after(np.full(1, 8.0), steps.mean(axis=0), steps, job_size=4)
+    after = learnt(np.ones(20), np.ones(20), np.array(round_steps))
     assert not after.changes(np.ones((3, 1)), np.full((3, 1), 8.0), job_size=4).any()
 
 
+def test_after_a_change_the_new_pace_is_expected():
+    after = learnt(*[np.ones(20)] * 3, *[np.full(3, 1.5)] * 3)
+    assert after.seconds == pytest.approx(1.5, rel=0.02)
+
+
 def test_nothing_is_a_change_before_the_first_round_or_after_an_empty_one():
-    steps = np.full((3, 1), 9.0)
-    assert not ExpectedSteps.unknown(1).changes(steps, np.full((3, 1), 8.0), job_size=4).any()
-    nothing = expected_steps().after(
-        np.full(1, 8.0), np.full(1, np.nan), np.full((4, 1), np.nan), 4
-    )
-    assert nothing.seconds.tolist() == [1.0]
-    assert nothing.changes(steps, np.full((3, 1), 8.0), job_size=4).all()
+    steps, samples = np.full((3, 1), 9.0), np.full((3, 1), 8.0)
+    assert not learnt().changes(steps, samples, job_size=4).any()
+    nothing = learnt(np.ones(20), np.full(4, np.nan))
+    assert nothing.seconds == pytest.approx(1.0)
+    assert nothing.changes(steps, samples, job_size=4).all()
+
+
+def test_a_first_step_that_tunes_kernels_is_not_what_is_expected():
+    model = strategies.adaptive().model
+    state = model.init(1)
+    for _ in range(3):
+        state = model.update(state, round_of(8, np.ones(20)))
+    state = model.update(state, Measurement.of([16], [40.0], num_steps=[0]))
+    expected = model.expected_steps(state)
+    assert expected.num_samples == 8
+    usual, samples = np.full((3, 1), 1.9), np.full((3, 1), 16.0)
+    assert not expected.changes(usual, samples, job_size=4).any()
+
+
+def test_without_a_model_that_says_so_the_last_round_does():
+    steps = np.append(np.full(10, 1.0), np.linspace(0.9, 1.1, 9))
+    expected = ExpectedSteps.by_last_round(round_of(8, np.append(steps, 5.0)))
+    assert (expected.num_samples, expected.seconds) == (8, pytest.approx(1.0, rel=0.02))
+    assert 0.02 < expected.spread < 0.1
+    for useless in (Measurement.of([8], [np.nan]), Measurement.of([8], [40.0], num_steps=[0])):
+        nothing = ExpectedSteps.by_last_round(useless)
+        far = np.full((3, 1), 9.0)
+        assert not nothing.changes(far, np.full((3, 1), 8.0), job_size=4).any()
 
 
 def test_among_more_ranks_a_change_has_to_be_larger():
@@ -112,11 +145,12 @@ def test_among_more_ranks_a_change_has_to_be_larger():
 
 @pytest.mark.parametrize("num_ranks", [2, 64, 1024])
 def test_steady_ranks_signal_a_change_in_fewer_than_one_of_200_steps(num_ranks):
-    random = np.random.default_rng(num_ranks)
-    samples, num_rounds, false = np.full((3, num_ranks), 8.0), 300, 0
-    expected = ExpectedSteps.unknown(num_ranks)
+    random, model = np.random.default_rng(num_ranks), strategies.adaptive().model
+    samples, num_rounds, false = np.full((3, num_ranks), 8.0), 150, 0
+    state = model.init(num_ranks)
     for _ in range(num_rounds):
         steps = random.normal(1.0, 0.1, (20, num_ranks))
+        expected = model.expected_steps(state)
         false += expected.changes(steps[:3], samples, num_ranks).any()
-        expected = expected.after(samples[0], steps.mean(axis=0), steps, num_ranks)
+        state = model.update(state, round_of(8, steps))
     assert false <= 0.005 * 3 * num_rounds

@@ -202,13 +202,12 @@ class TestEqualFinish:
             points = np.sort(rng.choice(np.arange(1, 90), (5, 4), replace=False), axis=1).T * 1.0
             points = np.sort(points, axis=0)
             times = np.sort(rng.uniform(1, 9, (4, 5)), axis=0) * rng.uniform(0.8, 1.2, (4, 5))
-            visited = PointCurves(points, times, rng.uniform(0.05, 0.2, 5), np.zeros(5))
-            for curves in (visited.in_pieces(), visited):
-                table = [curves.seconds(np.full(5, float(b))) for b in range(301)]
-                problem = even(300, 5, minimum=1, maximum=300)
-                plan = equal_finish(problem, curves)
-                best = equal_finish(problem, TableCurves(np.stack(table, axis=1)))
-                assert step_seconds(curves, plan) == pytest.approx(step_seconds(curves, best))
+            curves = PointCurves(points, times, rng.uniform(0.05, 0.2, 5), np.zeros(5))
+            table = [curves.seconds(np.full(5, float(b))) for b in range(301)]
+            problem = even(300, 5, minimum=1, maximum=300)
+            plan = equal_finish(problem, curves)
+            best = equal_finish(problem, TableCurves(np.stack(table, axis=1)))
+            assert step_seconds(curves, plan) == pytest.approx(step_seconds(curves, best))
 
 
 def cannikin_instance(rng, size):

@@ -20,7 +20,7 @@ def curves_of(off, computing=1.0, sd=0.02, noise=0.05, slower=0.0, number=0.0):
         np.array([seconds, seconds * 2**computing]),
         slope=0.001 * computing,
         fixed=none,
-        sd=sd * np.array([computing, computing]),
+        variance=sd**2 * np.array([computing, computing]) ** 2,
         elasticity_sd=none,
         roughness=none,
         noise=noise * computing,

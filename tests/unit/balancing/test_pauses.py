@@ -9,22 +9,12 @@ import pytest
 
 from hvd_dbs.balancing import Measurement, strategies
 from hvd_dbs.balancing.order_statistics import (
-    MEDIAN,
     QUARTILE,
     below_mean,
     lower_value,
     quartile_variance,
 )
-from tests.unit.balancing.rounds import seconds_at
-
-
-def round_of(batch_size, steps):
-    """What a rank measures of these steps."""
-    quartile, median = (
-        lower_value(np.reshape(steps, (-1, 1)), parts) for parts in (QUARTILE, MEDIAN)
-    )
-    fields = {"quartile_seconds": quartile, "median_seconds": median, "num_steps": [len(steps)]}
-    return Measurement.of([batch_size], [np.mean(steps)], **fields)
+from tests.unit.balancing.rounds import round_of, seconds_at
 
 
 def usual_rounds(num_rounds, num_steps, rng, pauses=0.0, longer=2.0):

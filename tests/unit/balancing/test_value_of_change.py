@@ -23,7 +23,7 @@ def is_changed(current, life=333.0, first_seconds=0.0):
         0.001 * points,
         slope=np.full(2, 0.001),
         fixed=none,
-        sd=np.full((2, 2), 1e-6),
+        variance=np.full((2, 2), 1e-12),
         elasticity_sd=none,
         roughness=none,
         noise=sure,
@@ -90,3 +90,28 @@ def test_a_change_by_curves_that_are_taken_to_be_sure_is_not_said_to_be_worth_no
         problem = Problem(30, Bounds.of(2), Plan(current))
         proposal, _ = solver.solve(solver.init(), problem, curves)
         assert proposal == Proposal(Plan((20, 10)), expected)
+
+
+def test_hope_is_for_tiles_that_are_new_and_for_points_that_are_known_less_well():
+    none, size = np.zeros(2), 2
+    curves = PosteriorCurves(
+        np.array([[40.0, 48.0], [100.0, 100.0]]),
+        np.array([[0.4, 0.48], [1.0, 1.0]]),
+        slope=np.full(size, 0.01),
+        fixed=none,
+        variance=np.array([[1e-6, 1e-6], [0.01, 1e-6]]),
+        elasticity_sd=none,
+        roughness=np.full(size, 0.03),
+        noise=np.full(size, 0.03),
+        rounds=np.full(size, 100.0),
+        first_seconds=none,
+        life=np.full(size, 333.0),
+        computing=np.ones(size),
+        periods=SlowPeriods(none, none, none, np.full(size, 1000.0)),
+    )
+    hopeful = curves.hopeful(1.0, np.array([40.0, 48.0]))
+    both = ((48.0, 1 / 6, 0.0), (49.0, 0.0, 0.0), (64.0, 0.045, 1 / 8), (100.0, 0.1, 0.0))
+    for batch_size, first, second in both:
+        b = np.full(2, batch_size)
+        saved = np.log(curves.seconds(b) / hopeful.seconds(b))
+        assert saved == pytest.approx([first, second], abs=0.01)

@@ -1,4 +1,4 @@
-"""Curves in pieces: their inverse, asked for one deadline or for many between two."""
+"""Lines through points: their inverse, asked for one deadline or for many between two."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ def curves_with_teeth(rng: np.random.Generator) -> PointCurves:
 class TestInverse:
     def test_is_the_largest_batch_size_in_time(self, seed, multiple_of):
         rng = np.random.default_rng(seed)
-        curves = curves_with_teeth(rng).in_pieces()
-        grid = random_grid(rng, multiple_of)
-        for deadline in (0.0, *rng.uniform(1.0, 80.0, 8)):
+        curves = curves_with_teeth(rng)
+        grid, rows = random_grid(rng, multiple_of), np.array([2, 3, 17, 29])
+        for deadline in rng.uniform(1.0, 80.0, 9):
             units = curves.units_within(deadline, grid)
             assert units.tolist() == by_trying(curves.seconds, deadline, grid).tolist()
+            some = curves.take(rows).units_within(deadline, grid.take(rows))
+            assert some.tolist() == units[rows].tolist()
 
-    @pytest.mark.parametrize("kind", ["points", "pieces"])
-    def test_narrow_says_the_same_between_its_deadlines(self, seed, multiple_of, kind):
+    def test_narrow_says_the_same_between_its_deadlines(self, seed, multiple_of):
         rng = np.random.default_rng(seed)
-        points = curves_with_teeth(rng)
-        curves = points.in_pieces() if kind == "pieces" else points
-        grid = random_grid(rng, multiple_of)
+        curves, grid = curves_with_teeth(rng), random_grid(rng, multiple_of)
         rows = np.array([2, 3, 17, 29])
         for low, high in ((0.0, 50.0), (20.0, 22.0), (30.0, 60.0), (0.0, 1.0)):
             narrow = curves.narrow(low, high, grid)
@@ -46,20 +45,6 @@ class TestInverse:
                 assert narrow.units_within(deadline, grid).tolist() == units.tolist()
                 some = narrow.take(rows).units_within(deadline, grid.take(rows))
                 assert some.tolist() == units[rows].tolist()
-
-    def test_visited_points_say_the_same_as_their_pieces(self, seed, multiple_of):
-        rng = np.random.default_rng(seed)
-        curves = curves_with_teeth(rng)
-        grid, rows = random_grid(rng, multiple_of), np.array([2, 3, 17, 29])
-        pieces = curves.in_pieces()
-        for deadline in (0.0, *rng.uniform(1.0, 80.0, 8)):
-            units = pieces.units_within(deadline, grid)
-            assert curves.units_within(deadline, grid).tolist() == units.tolist()
-            some = curves.take(rows).units_within(deadline, grid.take(rows))
-            assert some.tolist() == units[rows].tolist()
-        for _ in range(8):
-            samples = rng.integers(0, MOST, SIZE).astype(float)
-            assert curves.seconds(samples) == pytest.approx(pieces.seconds(samples), rel=1e-12)
 
 
 def random_grid(rng: np.random.Generator, multiple_of: int) -> Grid:
@@ -83,7 +68,6 @@ def test_a_rank_a_little_late_keeps_most_of_its_samples():
         np.array([[34.0], [43.0]]), times, slope=np.array([0.00003]), fixed=np.zeros(1)
     )
     assert curves.seconds(np.array([20.0]))[0] < 0.0245
-    assert curves.in_pieces().seconds(np.array([20.0]))[0] < 0.0245
 
 
 def test_fewer_samples_than_a_slow_smallest_point_take_no_longer_than_more_samples():
@@ -92,8 +76,7 @@ def test_fewer_samples_than_a_slow_smallest_point_take_no_longer_than_more_sampl
     curves = PointCurves(
         np.array([[20.0], [30.0]]), times, slope=np.array([0.001]), fixed=np.zeros(1)
     )
-    for seconds in (curves.seconds, curves.in_pieces().seconds):
-        assert seconds(np.array([20.0]))[0] == 0.05
-        assert seconds(np.array([19.0]))[0] <= 0.03
+    assert curves.seconds(np.array([20.0]))[0] == 0.05
+    assert curves.seconds(np.array([19.0]))[0] <= 0.03
     grid = Grid(np.array([1]), np.array([19]))
     assert curves.units_within(0.03, grid)[0] == 19
