@@ -23,7 +23,7 @@ from hvd_dbs.balancing import posterior_curves
 from hvd_dbs.balancing.plan import Plan, Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
-from hvd_dbs.balancing.solvers import equal_finish, kinds, outlook, value_of_change
+from hvd_dbs.balancing.solvers import equal_finish, kinds, onsets, outlook, value_of_change
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.time_models import posterior, posterior_update, slow_periods, surprise
 from hvd_dbs.simulator.watch import Watch
@@ -74,9 +74,9 @@ _solve = DecisionInterval.solve
 
 
 def _without_equal_shares(
-    problem: Problem, curves: PosteriorCurves, of_a_kind: kinds.Kinds
+    problem: Problem, curves: PosteriorCurves, *others: Any
 ) -> list[tuple[str, Plan]]:
-    return [one for one in _CANDIDATES(problem, curves, of_a_kind) if one[0] != "equal shares"]
+    return [one for one in _CANDIDATES(problem, curves, *others) if one[0] != "equal shares"]
 
 
 def _with_rounds_of(steps: int) -> Any:
@@ -89,8 +89,8 @@ def _with_rounds_of(steps: int) -> Any:
     return solve
 
 
-def _no_chance(self: Any) -> Any:
-    return np.zeros_like(self.slower)
+def _one_by_one(state: Any, periods: SlowPeriods) -> Any:
+    return -np.expm1(-periods.rates * onsets._UNHELPED), state
 
 
 _mixture = kinds._mixture
@@ -179,7 +179,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "risk": (
         "No rank is expected to become slow.",
-        [(SlowPeriods, "chance", property(_no_chance))],
+        [(onsets, "_UNHELPED", 0.0)],
     ),
     "risk: learnt spread": (
         "Ranks differ in how often they become slow by a factor of about 3, whatever is seen.",
@@ -187,7 +187,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "risk: together": (
         "Ranks become slow one by one.",
-        [(value_of_change, "note_onsets", lambda state, periods: (periods, state))],
+        [(value_of_change, "note_onsets", _one_by_one)],
     ),
     "switch": (
         "A change of plan costs nothing.",
@@ -200,7 +200,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "precautions": (
         "No rank is taken to be slow beforehand.",
-        [(value_of_change, "_precaution", lambda current, curves: np.zeros(current.size))],
+        [(value_of_change, "_precaution", lambda current, *_: np.zeros(current.size))],
     ),
     "equal shares": (
         "No equal shares for ranks of a kind.",

@@ -97,9 +97,10 @@ class Controller:
         try:
             with np.errstate(all="ignore"):
                 self._model_state = model.update(self._model_state, measurement)
-                self.expected_steps = ExpectedSteps.by_last_round(measurement)
                 if isinstance(model, StepModel):
                     self.expected_steps = model.expected_steps(self._model_state)
+                else:
+                    self.expected_steps = ExpectedSteps.by_last_round(measurement)
                 return model.record(self._model_state)
         except Exception as error:  # Whatever a model meets, the plan is kept.
             self._note_failure(error, "the plan is kept meanwhile")

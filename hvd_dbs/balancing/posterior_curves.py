@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.balancing.point_curves import OfPlans, PointCurves, once_a_plan
 from hvd_dbs.balancing.priors import PRIORS
 
-_UNHELPED = STEPS_WATCHED + PRIORS.reaction
-"""Steps of a rank that has become slow: those that show it, and those until a plan holds."""
 _LARGEST_SHAPE = 100.0
 """Of the gamma distribution; no unit. Beyond it, and below its inverse, rates are all alike or
 unrelated, as far as numbers of periods can show."""
@@ -29,15 +25,12 @@ class SlowPeriods:
         number: Slow periods that are over.
         sizes: Sum of the most that each was slower in them.
         quiet: Steps outside of slow periods.
-        independent: Part of the rates that counts for whether any rank becomes slow: less than 1
-            where ranks become slow together.
     """
 
     slower: NDArray[np.float64]
     number: NDArray[np.float64]
     sizes: NDArray[np.float64]
     quiet: NDArray[np.float64]
-    independent: float = 1.0
 
     @property
     def begun(self) -> float:
@@ -56,17 +49,6 @@ class SlowPeriods:
         shape = min(max(mean**2 / excess, 1 / _LARGEST_SHAPE), _LARGEST_SHAPE)
         rates = (self.number + shape) / (self.quiet + shape * float(self.quiet.mean()) / mean)
         return np.where(self.slower > PRIORS.slow, 0.0, rates)
-
-    @property
-    def chance(self) -> NDArray[np.float64]:
-        """Chance that a rank is slow and nothing could have been done yet, shape `[size]`."""
-        return -np.expm1(-self.rates * self.independent * _UNHELPED)
-
-    def together(self, independent: float) -> SlowPeriods:
-        """The same, of ranks that become slow together as far as that says."""
-        periods = copy(self)  # With what it has computed already.
-        vars(periods)["independent"] = independent
-        return periods
 
     @cached_property
     def further(self) -> NDArray[np.float64]:
@@ -143,12 +125,6 @@ class PosteriorCurves(PointCurves):
         tilt = np.log(b / point[new]) * self.elasticity_sd[some][new]
         variance[new] += new_roughness(b, distance[new]) * roughness**2 + tilt**2
         return np.asarray(np.sqrt(variance))
-
-    def with_periods(self, periods: SlowPeriods) -> PosteriorCurves:
-        """The same curves, with what is now known of slow periods."""
-        curves = copy(self)  # With what it has computed already: times are the same.
-        vars(curves)["periods"] = periods
-        return curves
 
     def shifted(
         self,

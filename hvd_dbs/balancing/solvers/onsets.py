@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hvd_dbs.balancing.change_signal import STEPS_WATCHED
 from hvd_dbs.balancing.posterior_curves import SlowPeriods
 from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.solver import SolverState
+
+_UNHELPED = STEPS_WATCHED + PRIORS.reaction
+"""Steps of a rank that has become slow: those that show it, and those until a plan holds."""
 
 
 def no_onsets() -> SolverState:
@@ -18,8 +23,10 @@ def no_onsets() -> SolverState:
     return dict.fromkeys(("rounds", "with_some", "expected", "begun", "quiet"), 0.0)
 
 
-def note_onsets(state: SolverState, periods: SlowPeriods) -> tuple[SlowPeriods, SolverState]:
-    """The slow periods, with what is known of whether they begin together.
+def note_onsets(
+    state: SolverState, periods: SlowPeriods
+) -> tuple[NDArray[np.float64], SolverState]:
+    """The chance that each rank is slow and nothing could have been done yet, shape `[size]`.
 
     Were they to begin one by one, n expected ones in a round would mean some in it with chance
     1 - exp(-n). Where ranks become slow together, such as by a network that they share, rounds
@@ -44,4 +51,4 @@ def note_onsets(state: SolverState, periods: SlowPeriods) -> tuple[SlowPeriods, 
         "begun": begun,
         "quiet": quiet,
     }
-    return periods.together(independent), state
+    return -np.expm1(-periods.rates * independent * _UNHELPED), state

@@ -23,7 +23,7 @@ _MOST_RANKS, _REST = 64, 64
 
 
 def outlooks(
-    curves: PosteriorCurves, current: Plan, plans: Sequence[Plan]
+    curves: PosteriorCurves, chance: NDArray[np.float64], current: Plan, plans: Sequence[Plan]
 ) -> tuple[float, NDArray[np.float64]]:
     """Expected log of the longest time of all ranks, with the plan in force and with others.
 
@@ -31,6 +31,7 @@ def outlooks(
 
     Args:
         curves: What is known.
+        chance: Of each rank being slow (`note_onsets`), shape `[size]`.
         current: The plan in force.
         plans: Those in question.
 
@@ -39,7 +40,7 @@ def outlooks(
     """
     means = np.log(np.stack([curves.seconds(plan.samples) for plan in (current, *plans)]))
     sd_now = curves.deviations(current.samples)
-    chance, further = curves.periods.chance, curves.further
+    further = curves.further
     ranks, stands_for = _latest(np.max(means, axis=0) + 3 * sd_now, chance, further)
     means, sd_now = means[:, ranks], sd_now[ranks]
     sd = np.stack([curves.deviations(plan.samples, ranks) for plan in plans])

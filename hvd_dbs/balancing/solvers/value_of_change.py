@@ -58,19 +58,19 @@ class ValueOfChange:
         if not isinstance(curves, PosteriorCurves):
             plan = _sure_plan(problem, curves)
             return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
-        periods, state = note_onsets(state, curves.periods)
+        chance, state = note_onsets(state, curves.periods)
         is_seen = not _unseen(curves, current).any()
         kinds = Kinds.of(current)
-        curves = drawn_together(curves.with_periods(periods), current, kinds)
+        curves = drawn_together(curves, current, kinds)
         seconds = curves.seconds(current.samples)
         slowest = int(np.argmax(seconds))
         lasting = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
-        candidates = _candidates(problem, curves, kinds)
+        candidates = _candidates(problem, curves, chance, kinds)
         others = [(kind, plan) for kind, plan in candidates if plan != current]
         if not others:
             return Proposal(best, reason), state
-        now, later = outlooks(curves, current, [plan for _, plan in others])
+        now, later = outlooks(curves, chance, current, [plan for _, plan in others])
         for (kind, plan), then in zip(others, later.tolist(), strict=True):
             first_steps = _first_steps(curves, plan) / float(seconds[slowest])
             if not is_seen and now - then < first_steps:
@@ -99,10 +99,10 @@ def _unseen(curves: PosteriorCurves, plan: Plan) -> NDArray[np.bool_]:
 
 
 def _candidates(
-    problem: Problem, curves: PosteriorCurves, kinds: Kinds
+    problem: Problem, curves: PosteriorCurves, chance: NDArray[np.float64], kinds: Kinds
 ) -> Iterator[tuple[str, Plan]]:
     """Plans to choose from."""
-    slower = _precaution(problem.current, curves)
+    slower = _precaution(problem.current, curves, chance)
     kind = "a precaution" if np.any(slower) else "a move"
     yield kind, equal_finish(problem, curves.shifted(slower))
     if np.any(problem.current.samples != kinds.batch_sizes):
@@ -112,7 +112,9 @@ def _candidates(
         yield "a trial", equal_finish(problem, hopeful)
 
 
-def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
+def _precaution(
+    current: Plan, curves: PosteriorCurves, chance: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Log seconds by which ranks are taken to be slower, in case they become slow; shape `[size]`.
 
     No rank is, or those that are slow now and those that become slow more often than others, by as
@@ -123,7 +125,7 @@ def _precaution(current: Plan, curves: PosteriorCurves) -> NDArray[np.float64]:
     periods = curves.periods
     if not periods.number.any():
         return np.zeros(current.size)
-    chance, further = periods.chance, curves.further
+    further = curves.further
     risky = (periods.slower > PRIORS.slow) | (chance > chance.mean())
     slower = np.outer((0.0, 1.0, 1 + 2 * PRIORS.slow_sd), further * risky)
     samples = current.samples

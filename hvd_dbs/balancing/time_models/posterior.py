@@ -74,33 +74,30 @@ class Posterior:
 
     def init(self, num_rows: int) -> ModelState:
         """Nothing visited."""
-        points, both = (num_rows, CAPACITY), (num_rows, CAPACITY + 1)
+        curve = {
+            "batch_size": np.full((num_rows, CAPACITY), np.nan),
+            "mean": np.zeros((num_rows, CAPACITY + 1)),
+            "covariance": np.zeros((num_rows, CAPACITY + 1, CAPACITY + 1)),
+            "visited_at": np.zeros((num_rows, CAPACITY)),
+            "jumps": np.zeros((num_rows, CAPACITY)),
+        }
         return {
-            "batch_size": np.full(points, np.nan),
-            "mean": np.zeros(both),
-            "covariance": np.zeros((*both, CAPACITY + 1)),
-            "visited_at": np.zeros(points),
-            "jumps": np.zeros(points),
+            **curve,
+            **{f"usual_{name}": rows for name, rows in curve.items()},
             "first": np.full((num_rows, 2), np.nan),
-            "current": np.zeros(num_rows),
             "rounds": np.zeros(num_rows),
             "steps": np.zeros(num_rows),
             "noise": np.tile(NOISE, (num_rows, 1)),
             "spread": np.tile(SPREAD, (num_rows, 1)),
             "roughness": np.tile(ROUGHNESS, (num_rows, 1)),
             "trend": np.zeros(num_rows),
-            "suspect": np.zeros((num_rows, 4)),
+            "suspect": np.zeros((num_rows, 5)),
             "last_change": np.zeros(num_rows),
             "events": np.zeros((num_rows, 3)),
             "rates": np.tile([PRIORS.change_rate, PRIORS.pause_rate], (num_rows, 1)),
             "first_steps": np.zeros((num_rows, 3)),
             "communication": np.full((num_rows, 2), np.nan),
             **no_periods(num_rows),
-            "usual_batch_size": np.full(points, np.nan),
-            "usual_mean": np.zeros(both),
-            "usual_covariance": np.zeros((*both, CAPACITY + 1)),
-            "usual_visited_at": np.zeros(points),
-            "usual_jumps": np.zeros(points),
         }
 
     def update(self, state: ModelState, measurement: Measurement) -> ModelState:
@@ -126,11 +123,10 @@ class Posterior:
         for name in ("covariance", "usual_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
         new["communication"] = _communication(state["communication"], measurement)
-        is_same = new["current"] == b
         new["steps"] += steps
         expire(new)
         slot, fresh = visit(new, b)
-        seen = Round(y, excess, spread, steps, is_same, measurement.num_steps == 0)
+        seen = Round(b, y, excess, spread, steps, measurement.num_steps == 0)
         learn(new, seen, slot, fresh)
         is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
         make_usual(new, is_usual)

@@ -18,6 +18,7 @@ from hvd_dbs.balancing.time_models.time_model import ModelState
 CAPACITY = 8
 SLOWNESS = CAPACITY
 """Index of the slowness in mean and covariance, after the points."""
+_SLOWNESS = np.eye(CAPACITY + 1)[SLOWNESS:]
 OF_CURVE = ("batch_size", "mean", "covariance", "visited_at", "jumps")
 """Kept a second time, as they were at the baseline speed."""
 LEAST_VARIANCE = 1e-12
@@ -46,13 +47,16 @@ class _Belief:
     z: Rows
     variance: Rows
 
-    def less_sure(self, part: NDArray[np.intp] | int, by: float) -> _Belief:
-        """With `by` more variance in one of the parts that the log time is the sum of."""
-        rows = np.arange(self.z.size)
-        covariance, column = self.covariance.copy(), self.column.copy()
-        covariance[rows, part, part] += by
-        column[rows, part] += by
-        return replace(self, covariance=covariance, column=column, variance=self.variance + by)
+    def less_sure(self, parts: Rows, by: Rows | float) -> _Belief:
+        """With `by` more variance of the log time, from what is common to the parts that are 1."""
+        variance = np.broadcast_to(by, self.z.shape)
+        column = variance[:, np.newaxis] * parts
+        return replace(
+            self,
+            covariance=self.covariance + column[:, :, np.newaxis] * parts[:, np.newaxis, :],
+            column=self.column + column,
+            variance=self.variance + variance,
+        )
 
     def updated(self) -> tuple[Rows, Rows]:
         """Mean and covariance after the round (Kalman)."""
@@ -104,7 +108,6 @@ def visit(state: ModelState, b: Rows) -> tuple[NDArray[np.intp], Rows]:
         state["batch_size"][rows, at] = b[rows]
     state["rounds"] += 1
     state["visited_at"][np.arange(b.size), slot] = state["steps"]
-    state["current"] = b
     return slot, fresh
 
 
@@ -133,18 +136,22 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     """
     has_point, y = fresh == 0, this.log_seconds
     rows, noise = np.arange(y.size), noise_of(state, this.steps)
-    belief = _drifting(state, _expected(state, y, slot, noise), has_point)
-    jumped, changed = (
-        belief.less_sure(slot, PRIORS.jump_sd**2),
-        belief.less_sure(SLOWNESS, PRIORS.change_sd**2),
-    )
+    # Where surprises keep pointing the same way all points of a curve are less sure.
+    drift = has_point * np.maximum(state["trend"] ** 2 - _LONGEST_TREND, 0.0)
+    belief = _expected(state, y, slot, noise)
+    belief = belief.less_sure(1 - _SLOWNESS, drift * belief.variance)
+    jumped = belief.less_sure(np.eye(CAPACITY + 1)[slot], PRIORS.jump_sd**2)
+    changed = belief.less_sure(_SLOWNESS, PRIORS.change_sd**2)
     is_new, mean, z = ~has_point & (state["rounds"] > 1), belief.mean, belief.z
-    is_slow = mean[:, SLOWNESS] > PRIORS.slow
-    surprise = Surprise(z, belief.variance, *_over_usual(state, y, noise, is_slow), is_new)
-    chances = weigh(state, this, surprise, is_slow)
+    slow = np.flatnonzero(mean[:, SLOWNESS] > PRIORS.slow)
+    usual, of_usual = _as_usual(state, this, noise, slow)
+    usual_z, usual_variance = np.zeros(y.size), np.full(y.size, np.inf)
+    usual_z[slow], usual_variance[slow] = of_usual.z, of_usual.variance
+    surprise = Surprise(z, belief.variance, usual_z, usual_variance, is_new)
+    chances = weigh(state, this, surprise)
     is_pause = chances.argmax(axis=0) == len(chances) - 1
     # What looks like a pause is remembered: the next round may show that it was none.
-    suspect = np.stack([z, noise, *chances[1:3]], axis=1)
+    suspect = np.stack([this.batch_sizes, z, noise, *chances[1:3]], axis=1)
     state["suspect"] = np.where(is_pause[:, np.newaxis], suspect, 0.0)
     # Where a pause is likeliest it is taken for sure.
     chances = np.where(is_pause, np.eye(len(chances))[:, -1:], chances)
@@ -170,18 +177,12 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     _drop(state, hidden)  # What a pause hides is still to be seen.
     count_events(state, change, back, np.where(this.is_first, 0.0, pause), this.steps)
     count_first_steps(state, this.is_first, pause, np.asarray(np.exp(y) * -np.expm1(-z)))
-    new_pace = change + back > 0.5
-    _follow(state, sigmas, noisy * has_point, new_pace)
-    is_back = back > 0.5
-    if is_back.any():
-        _go_back(state, np.flatnonzero(is_back), y, noise)
-
-
-def _follow(state: ModelState, sigmas: Rows, weight: Rows, new_pace: NDArray[np.bool_]) -> None:
-    """The trend after surprises of so many sigmas; one alone, however large, is no trend."""
+    # One surprise alone, however large, is no trend.
     within = np.clip(sigmas, -PRIORS.trend_sigmas, PRIORS.trend_sigmas)
-    trend = state["trend"] + weight * (within - state["trend"]) / PRIORS.trend_rounds
-    state["trend"] = np.where(new_pace, 0.0, trend)
+    trend = state["trend"] + noisy * has_point * (within - state["trend"]) / PRIORS.trend_rounds
+    state["trend"] = np.where(change + back > 0.5, 0.0, trend)
+    usual["mean"], usual["covariance"] = of_usual.updated()
+    _go_back(state, slow, usual, back[slow] > 0.5)
 
 
 def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -> _Belief:
@@ -192,44 +193,22 @@ def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -
     return _Belief(mean, covariance, column, y - mean[rows, slot] - mean[:, SLOWNESS], variance)
 
 
-def _drifting(state: ModelState, known: _Belief, seen: NDArray[np.bool_]) -> _Belief:
-    """Where surprises keep pointing the same way all points of a curve are less sure."""
-    drift = seen * known.variance * np.maximum(state["trend"] ** 2 - _LONGEST_TREND, 0.0)
-    covariance, column = known.covariance.copy(), known.column.copy()
-    covariance[:, :CAPACITY, :CAPACITY] += drift[:, np.newaxis, np.newaxis]
-    column[:, :CAPACITY] += drift[:, np.newaxis]
-    return replace(known, covariance=covariance, column=column, variance=known.variance + drift)
-
-
-def _over_usual(
-    state: ModelState, y: Rows, noise: Rows, is_slow: NDArray[np.bool_]
-) -> tuple[Rows, Rows]:
-    """Log time over what slow ranks took here at their baseline speed, and its variance."""
-    z, variance, rows = np.zeros(y.size), np.ones(y.size), np.flatnonzero(is_slow)
-    if rows.size:
-        _, known = _as_usual(state, rows, y, noise)
-        z[rows], variance[rows] = known.z, known.variance
-    return z, variance
-
-
 def _as_usual(
-    state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows
+    state: ModelState, this: Round, noise: Rows, rows: NDArray[np.intp]
 ) -> tuple[ModelState, _Belief]:
     """These ranks at their baseline speed, and what they would expect of the round then."""
-    same = {
-        name: state[name][rows] for name in ("first", "roughness", "current", "rounds", "steps")
-    }
+    same = {name: state[name][rows] for name in ("first", "roughness", "rounds", "steps")}
     usual = {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
-    slot, _ = visit(usual, state["current"][rows])
-    return usual, _expected(usual, y[rows], slot, noise[rows])
+    slot, _ = visit(usual, this.batch_sizes[rows])
+    return usual, _expected(usual, this.log_seconds[rows], slot, noise[rows])
 
 
-def _go_back(state: ModelState, rows: NDArray[np.intp], y: Rows, noise: Rows) -> None:
-    """These ranks are at their baseline speed again: what was seen since says nothing of it."""
-    usual, known = _as_usual(state, rows, y, noise)
-    usual["mean"], usual["covariance"] = known.updated()
+def _go_back(
+    state: ModelState, slow: NDArray[np.intp], usual: ModelState, which: NDArray[np.bool_]
+) -> None:
+    """Which of them are at their baseline speed again: what was seen since says nothing of it."""
     for name in OF_CURVE:
-        state[name][rows] = usual[name]
+        state[name][slow[which]] = usual[name][which]
 
 
 def _mix(state: ModelState, weights: Rows, parts: list[tuple[Rows, Rows]]) -> None:

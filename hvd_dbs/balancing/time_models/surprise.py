@@ -20,19 +20,19 @@ class Round:
     """A round of each rank. All fields have shape `[rows]`.
 
     Attributes:
+        batch_sizes: In samples.
         log_seconds: Of a step.
         excess: Log of its mean step over their lower quartile, NaN where that is not known.
         spread: Log of their median over their lower quartile, likewise.
         steps: Its steps.
-        is_same: Whether the batch size is that of the round before.
         is_first: Whether it is of a first step, which kernels may have tuned themselves in.
     """
 
+    batch_sizes: Rows
     log_seconds: Rows
     excess: Rows
     spread: Rows
     steps: Rows
-    is_same: NDArray[np.bool_]
     is_first: NDArray[np.bool_]
 
 
@@ -43,9 +43,9 @@ class Surprise:
     Attributes:
         z: Log of the time over what was expected.
         variance: Its variance where neither curve nor pace has changed.
-        usual_z: Log of the time over what the rank takes at its baseline speed; of ranks that are
-            not slow it does not matter.
-        usual_variance: Its variance where the rank is back at it; likewise.
+        usual_z: Log of the time over what the rank takes at its baseline speed.
+        usual_variance: Its variance where the rank is back at it; infinite of ranks that are not
+            slow.
         is_new: Whether the batch size is new to the rank, after its first round.
     """
 
@@ -56,15 +56,13 @@ class Surprise:
     is_new: NDArray[np.bool_]
 
 
-def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[np.bool_]) -> Rows:
+def weigh(state: ModelState, seen: Round, surprise: Surprise) -> Rows:
     """Chances of the five, by Bayes' rule; factors common to all are left out.
 
     Args:
-        state: "noise", "spread", "events", "rates", "first_steps", "suspect" of
-            `Posterior`.
+        state: "noise", "spread", "events", "rates", "first_steps", "suspect" of `Posterior`.
         seen: The round.
         surprise: How it differs from what was expected.
-        is_slow: Which ranks can return to their baseline speed, shape `[rows]`.
 
     Returns:
         Chances that it is noise, a jump of the curve, a change of pace, a return, a pause; shape
@@ -78,26 +76,17 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise, is_slow: NDArray[n
     jump = np.log(PRIORS.jump_rate) + _normal(z, known + PRIORS.jump_sd**2)
     jump = np.where(surprise.is_new, jump, -np.inf)
     # Or it was so in the last round already, which looked like a pause.
-    suspect, noise, *chances = state["suspect"].T
-    chances[0] = chances[0] * seen.is_same  # A jump is one of a batch size.
+    last, last_z, last_noise, jumped, was_changed = state["suspect"].T
+    is_same = last == seen.batch_sizes
     # What is not known of a batch size is the same in both rounds.
-    apart = np.where(seen.is_same, noise_of(state, steps), known)
-    again = _normal(z - suspect, apart + noise)
+    again = _normal(z - last_z, np.where(is_same, noise_of(state, steps), known) + last_noise)
     with np.errstate(divide="ignore"):
-        jump, change = (
-            np.logaddexp(log, again + np.log(chance))
-            for log, chance in zip((jump, change), chances, strict=True)
-        )
+        jump = np.logaddexp(jump, again + np.log(jumped * is_same))  # One is of a batch size.
+        change = np.logaddexp(change, again + np.log(was_changed))
+    noise = _student(z, known, freedom)
     back = changed + _student(surprise.usual_z, surprise.usual_variance, freedom)
-    logs = np.stack(
-        [
-            _student(z, known, freedom),
-            jump,
-            change,
-            np.where(is_slow, back, -np.inf),
-            np.where(z > 0, _pause(state, seen, z, known), -np.inf),
-        ]
-    )
+    pause = np.where(z > 0, _pause(state, seen, z, known), -np.inf)
+    logs = np.stack([noise, jump, change, back, pause])
     chances = np.exp(logs - logs.max(axis=0))
     return np.asarray(chances / chances.sum(axis=0))
 

@@ -28,8 +28,8 @@ def chance_of_some(begins, num_rounds=200, steps=3, always_slow=()):
         # One that has never been slow before.
         number[list(always_slow)] = 0.0
         periods = SlowPeriods(slower, number.copy(), 0.5 * number, quiet)
-        periods, state = note_onsets(state, periods)
-    return 1 - np.prod(1 - periods.chance)
+        chance, state = note_onsets(state, periods)
+    return 1 - np.prod(1 - chance)
 
 
 def test_ranks_that_become_slow_one_by_one_are_expected_to():
