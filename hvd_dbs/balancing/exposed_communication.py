@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class ExposedCommunication:
-    """f = max(t, r t + T_o): Cannikin's f_i as a function of the busy time t.
+    """f = max(t, kappa t + T_o): Cannikin's f_i as a function of the busy time t.
 
-    The first bucket of gradients is ready after the part r of it, and all buckets but the last then
-    take T_o. Both have shape `[size]`.
+    The first bucket of gradients is ready after the part kappa of it, and all buckets but the last
+    then take T_o. Both have shape `[size]`.
 
     Attributes:
-        first_part: r, from 0 to 1.
+        first_part: kappa, from 0 to 1.
         overlap_seconds: T_o.
 
     References:
@@ -37,8 +37,8 @@ class ExposedCommunication:
         """When ranks of these busy seconds, shape `[points, size]`, could be done.
 
         Returns:
-            f, and d log f / d log t, r t / f where communication sticks out and 1 elsewhere, same
-            shape; and what of f at the shortest t does not depend on t, T_o or 0, shape `[size]`.
+            f, and d log f / d log t, kappa t / f where communication sticks out and 1 elsewhere,
+            same shape; and what of f at the shortest t does not depend on t, T_o or 0, `[size]`.
         """
         of_first = self.first_part * busy_seconds
         exposed = of_first + self.overlap_seconds

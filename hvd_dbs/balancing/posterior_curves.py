@@ -199,12 +199,8 @@ def new_roughness(
         batch_sizes: In samples.
         distance: From the nearest batch size of which it is known, in samples, same shape.
     """
-    return _unlike(distance) + np.where(distance > 0, filled_tile(batch_sizes), 0.0)
-
-
-def _unlike(distance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is new in a batch size so many samples from the next known one, in parts of tau^2."""
-    return -np.expm1(-4 * distance / PRIORS.tile)
+    unlike = -np.expm1(-4 * distance / PRIORS.tile)
+    return unlike + np.where(distance > 0, filled_tile(batch_sizes), 0.0)
 
 
 def filled_tile(batch_sizes: NDArray[np.float64]) -> NDArray[np.float64]:

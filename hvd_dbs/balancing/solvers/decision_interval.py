@@ -63,11 +63,5 @@ class DecisionInterval:
         cost = problem.decision_seconds / now
         best = np.sqrt(2 * cost * PRIORS.gain_memory / max(gain, 1e-9))
         steps = round(min(max(best, 1.0), max(PRIORS.most_steps, cost / PRIORS.decision_share)))
-        state = {
-            "gain": gain,
-            "promised": promised,
-            "replaced": replaced,
-            "steps": steps,
-            "solver": inside,
-        }
+        state = dict(gain=gain, promised=promised, replaced=replaced, steps=steps, solver=inside)
         return replace(proposal, steps_to_next=steps), state

@@ -14,7 +14,7 @@ from hvd_dbs.balancing.priors import PRIORS
 _PASSES = 4
 """Of expectation maximisation: by then the chances have settled to a few per cent."""
 _CHANCE = 2.0
-"""Deviations of what is seen by chance: ranks of a kind differ by what is seen above these."""
+"""Standard errors that are taken off what ranks of a kind seem to differ by."""
 
 
 @dataclass(frozen=True)

@@ -44,11 +44,5 @@ def note_onsets(
     expected = keep * state["expected"] + float(periods.rates.sum()) * steps
     each = -np.log1p(-(with_some + 0.5) / (rounds + 1))
     independent = min(1.0, float(each * rounds / max(expected, 1e-9)))
-    state = {
-        "rounds": rounds,
-        "with_some": with_some,
-        "expected": expected,
-        "begun": begun,
-        "quiet": quiet,
-    }
+    state = dict(rounds=rounds, with_some=with_some, expected=expected, begun=begun, quiet=quiet)
     return -np.expm1(-periods.rates * independent * _UNHELPED), state

@@ -19,7 +19,7 @@ and from there to the longest one of a rank that has become slow."""
 _BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
 _MOST_RANKS, _REST = 64, 64
-"""Of more ranks, the latest ones are looked at, and a sample of the others; both are even."""
+"""Of more ranks, the latest ones are looked at, and a sample of the others; both can be halved."""
 
 
 def outlooks(

@@ -30,7 +30,8 @@ class ValueOfChange:
     """Of a few plans the one worth most, if it is worth more than the plan in force.
 
     With J the expected log of a step's time (`outlooks`), J' once what a plan shows has been used,
-    L the steps that paces are expected to last, and C the price of a switch in steps, a plan is
+    L = 1 / `change_rate` the steps that a plan is expected to last, and C the price of a switch in
+    steps, a plan is
     worth
 
         L (J'(now) - J'(plan)) - max(C, L / life * first steps / busy),

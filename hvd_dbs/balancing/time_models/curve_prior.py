@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hvd_dbs.balancing.point_curves import LEAST_ELASTICITY
 from hvd_dbs.balancing.priors import PRIORS
 
 Rows = NDArray[np.float64]
@@ -44,6 +45,7 @@ class CurvePrior:
         at = np.arange(points.shape[1])
         kernel[:, at, at] += np.where(there, _NUGGET, 1.0)
         self._inverse = np.linalg.inv(kernel)
+        self._seconds = mean
         self._off = np.where(there, mean - self._mean(points), 0.0)
 
     def at(self, batch_sizes: Rows) -> tuple[Rows, Rows, Rows]:
@@ -57,7 +59,10 @@ class CurvePrior:
         own = self._kernel(b, b, rough, rough)[:, 0, 0]
         variance = own - np.sum(weight * cross, axis=1)
         variance += np.sum(with_rest[:, : weight.shape[1]] * weight, axis=1)
-        return self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1), variance, with_rest
+        mean = self._mean(b)[:, 0] + np.sum(weight * self._off, axis=1)
+        possible = self._possible(batch_sizes, mean)
+        # Points that say what cannot be are not of one curve, and not to be trusted elsewhere.
+        return possible, variance + (mean - possible) ** 2, with_rest
 
     def elasticity(self, batch_sizes: Rows) -> tuple[Rows, Rows]:
         """D log t / d log b of the mean and the fixed part, at `[rows]`, and its deviation."""
@@ -84,6 +89,15 @@ class CurvePrior:
         alike = self._alike(batch_sizes[:, np.newaxis], self._points)[:, 0]
         nearby = np.where(self._there, self._jumps * alike**2, 0.0)
         return np.asarray(nearby.max(axis=1))
+
+    def _possible(self, batch_sizes: Rows, mean: Rows) -> Rows:
+        """The mean, or the nearest with an elasticity of 0.2 to 1 beyond the points."""
+        low, high = (of.reduce(self._points, axis=1) for of in (np.fmin, np.fmax))
+        end = np.clip(batch_sizes, low, high)
+        seconds = np.max(np.where(self._points == end[:, None], self._seconds, -np.inf), axis=1)
+        longer = np.log(batch_sizes / end)
+        least, most = seconds + np.sort([LEAST_ELASTICITY * longer, longer], axis=0)
+        return np.where(np.abs(longer) > 0, np.clip(mean, least, most), mean)
 
     def _mean(self, b: Rows) -> Rows:
         return self._first[:, 1:] + np.log(_line(b / self._first[:, :1], _FIXED))

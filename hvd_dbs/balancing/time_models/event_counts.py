@@ -47,11 +47,9 @@ def pooled_rates(events: Rows) -> Rows:
 
 def rates_of(state: ModelState) -> tuple[Rows, Rows]:
     """Changes and pauses a step of each rank, drawn to the pooled rates; shapes `[rows]`."""
-    changes, pauses, steps = state["events"].T
-    change_rate, pause_rate = state["rates"].T
-    return (changes + 0.5) / (steps + 0.5 / change_rate), (pauses + 0.5) / (
-        steps + 0.5 / pause_rate
-    )
+    events, steps = state["events"][:, :2], state["events"][:, 2:]
+    change_rate, pause_rate = ((events + 0.5) / (steps + 0.5 / state["rates"])).T
+    return change_rate, pause_rate
 
 
 def own_pause_rate(state: ModelState) -> Rows:

@@ -48,7 +48,7 @@ class _Belief:
     variance: Rows
 
     def less_sure(self, parts: Rows, by: Rows | float) -> _Belief:
-        """With `by` more variance of the log time, from what is common to the parts that are 1."""
+        """As if all parts that are 1 shared an unknown offset of variance `by`."""
         variance = np.broadcast_to(by, self.z.shape)
         column = variance[:, np.newaxis] * parts
         return replace(
@@ -172,17 +172,15 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
         [of_noise, jumped.updated(), changed.updated(), of_pause],
     )
     state["jumps"][rows, slot] += jump * z**2
-    hidden = np.zeros_like(state["batch_size"], dtype=bool)
-    hidden[rows, slot] = is_new & is_pause
-    _drop(state, hidden)  # What a pause hides is still to be seen.
+    # What a pause hides is still to be seen.
+    _drop(state, (np.arange(CAPACITY) == slot[:, None]) & (is_new & is_pause)[:, None])
     count_events(state, change, back, np.where(this.is_first, 0.0, pause), this.steps)
     count_first_steps(state, this.is_first, pause, np.asarray(np.exp(y) * -np.expm1(-z)))
     # One surprise alone, however large, is no trend.
     within = np.clip(sigmas, -PRIORS.trend_sigmas, PRIORS.trend_sigmas)
     trend = state["trend"] + noisy * has_point * (within - state["trend"]) / PRIORS.trend_rounds
     state["trend"] = np.where(change + back > 0.5, 0.0, trend)
-    usual["mean"], usual["covariance"] = of_usual.updated()
-    _go_back(state, slow, usual, back[slow] > 0.5)
+    _go_back(state, slow, (usual, of_usual), chances)
 
 
 def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -> _Belief:
@@ -204,11 +202,21 @@ def _as_usual(
 
 
 def _go_back(
-    state: ModelState, slow: NDArray[np.intp], usual: ModelState, which: NDArray[np.bool_]
+    state: ModelState, slow: NDArray[np.intp], usual: tuple[ModelState, _Belief], chances: Rows
 ) -> None:
-    """Which of them are at their baseline speed again: what was seen since says nothing of it."""
+    """Slow ranks that are at their baseline speed again: what was seen since says nothing of it.
+
+    A change that ends a slow period shows no more than that: its round is part of both paces.
+    """
+    before, known = usual
+    _, _, change, back, _ = chances[:, slow]
+    returned = back > 0.5
+    for name, after in zip(("mean", "covariance"), known.updated(), strict=True):
+        before[name][returned] = after[returned]
+    is_over = (change > 0.5) & (state["mean"][slow, SLOWNESS] <= PRIORS.slow)
+    which = returned | is_over
     for name in OF_CURVE:
-        state[name][slow[which]] = usual[name][which]
+        state[name][slow[which]] = before[name][which]
 
 
 def _mix(state: ModelState, weights: Rows, parts: list[tuple[Rows, Rows]]) -> None:

@@ -72,7 +72,10 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise) -> Rows:
     freedom = _freedom(state)
     change_rate, _ = rates_of(state)
     changed = np.log(-np.expm1(-steps * change_rate))
-    change = changed + _normal(z, known + PRIORS.change_sd**2)
+    # What is learnt is how often slow periods begin and end. To be faster than ever is rarer.
+    is_faster = (z < 0) & np.isinf(surprise.usual_variance)
+    rate = np.where(is_faster, np.minimum(PRIORS.change_rate, change_rate), change_rate)
+    change = np.log(-np.expm1(-steps * rate)) + _normal(z, known + PRIORS.change_sd**2)
     jump = np.log(PRIORS.jump_rate) + _normal(z, known + PRIORS.jump_sd**2)
     jump = np.where(surprise.is_new, jump, -np.inf)
     # Or it was so in the last round already, which looked like a pause.

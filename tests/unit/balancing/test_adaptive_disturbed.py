@@ -12,7 +12,10 @@ from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
 from tests.unit.balancing.rounds import (
     controller_of,
+    fold,
     over_after_a_disturbed_start,
+    round_of,
+    seconds_at,
     trained,
 )
 
@@ -51,6 +54,52 @@ def test_a_rank_that_is_no_longer_slow_once_its_tiles_are_full_is_at_its_usual_p
     seconds = model.curves(model.record(state)).seconds
     assert seconds(np.array([40.0]))[0] == pytest.approx(0.1, rel=0.03)
     assert seconds(np.array([float(batch_size)]))[0] == pytest.approx(usual, rel=0.05)
+
+
+def test_a_delay_that_ends_within_a_round_leaves_the_curve_as_it_was_before():
+    """Once, what the delay made of few samples was kept, and then made the rank seem fast."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(5)
+    state, usual = model.init(1), {b: 0.004 + 0.0007 * b for b in (25, 12, 4, 1)}
+
+    def measured(b, delay, num_steps):
+        return round_of(b, (usual[b] + delay) * (1 + 0.02 * rng.standard_normal(num_steps)))
+
+    for _ in range(60):
+        state = model.update(state, measured(25, 0.0, 5))
+    for b, rounds in ((25, 2), (12, 3), (4, 3), (1, 3), (4, 20)):
+        for _ in range(rounds):
+            state = model.update(state, measured(b, 0.02, 3))
+    partly = round_of(4, [usual[4] + 0.02, usual[4]])
+    for measurement in (partly, measured(4, 0.0, 3), measured(4, 0.0, 3)):
+        state = model.update(state, measurement)
+    for b, tolerance in ((4, 0.05), (25, 0.05), (60, 0.3)):
+        assert seconds_at(model, state, b) == pytest.approx(0.004 + 0.0007 * b, rel=tolerance)
+
+
+def test_a_curve_that_cannot_be_is_not_trusted_at_few_samples():
+    """Once, 32 samples then seemed to take no longer than one, and the rank got all of them."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(5)
+    # The pace has changed while the first two batch sizes were new: fewer samples took longer.
+    rounds = [(32, 0.137)] * 20 + [(16, 0.147)] * 2 + [(21, 0.158)] * 3 + [(1, 0.013)] * 3
+    noisy = [(b, t * (1 + 0.02 * rng.standard_normal())) for b, t in rounds]
+    state = fold(model, noisy, num_steps=[1.0])
+    assert seconds_at(model, state, 1) == pytest.approx(0.013, rel=0.05)
+    assert seconds_at(model, state, 32) > 0.08
+
+
+def test_a_rank_at_its_usual_pace_is_not_taken_to_be_faster_because_slow_periods_are_frequent():
+    """Steps of 5 % noise are at times a tenth shorter, which changes hardly what is known."""
+    model, rng = strategies.adaptive().model, np.random.default_rng(8)
+    state = model.init(1)
+    for _ in range(30):
+        for factor, rounds in ((1.0, 12), (2.0, 4)):
+            for _ in range(rounds):
+                steps = 0.1 * factor * np.exp(0.05 * rng.standard_normal(1))
+                state = model.update(model.pool(state, model.record(state)), round_of(32, steps))
+    for _ in range(10):
+        state = model.update(state, round_of(32, 0.1 * np.exp(0.05 * rng.standard_normal(1))))
+    state = model.update(state, round_of(32, [0.1 * np.exp(-0.16)]))
+    assert seconds_at(model, state, 32) == pytest.approx(0.1, rel=0.04)
 
 
 @pytest.mark.parametrize(("chance", "factor"), [(0.02, 3.0), (0.05, 2.0), (0.05, 5.0)])
