@@ -91,13 +91,16 @@ class CurvePrior:
         return np.asarray(nearby.max(axis=1))
 
     def _possible(self, batch_sizes: Rows, mean: Rows) -> Rows:
-        """The mean, or the nearest with an elasticity of 0.2 to 1 beyond the points."""
-        low, high = (of.reduce(self._points, axis=1) for of in (np.fmin, np.fmax))
-        end = np.clip(batch_sizes, low, high)
-        seconds = np.max(np.where(self._points == end[:, None], self._seconds, -np.inf), axis=1)
-        longer = np.log(batch_sizes / end)
-        least, most = seconds + np.sort([LEAST_ELASTICITY * longer, longer], axis=0)
-        return np.where(np.abs(longer) > 0, np.clip(mean, least, most), mean)
+        """The mean, or what is possible: between neighbours, or an elasticity of 0.2 to 1."""
+        points, b = self._points, batch_sizes[:, np.newaxis]
+        low = np.fmax.reduce(np.where(points < b, points, np.nan), axis=1)
+        high = np.fmin.reduce(np.where(points > b, points, np.nan), axis=1)
+        ends = np.stack([np.where(np.isnan(low), high, low), np.where(np.isnan(high), low, high)])
+        is_end = points == ends[:, :, np.newaxis]
+        below, above = np.fmax.reduce(np.where(is_end, self._seconds, np.nan), axis=2)
+        longer = np.log(batch_sizes / np.clip(batch_sizes, *ends))  # 0 between neighbours.
+        least, most = np.sort([below + LEAST_ELASTICITY * longer, above + longer], axis=0)
+        return np.asarray(np.fmin(np.fmax(mean, least), most))
 
     def _mean(self, b: Rows) -> Rows:
         return self._first[:, 1:] + np.log(_line(b / self._first[:, :1], _FIXED))

@@ -152,9 +152,8 @@ class Posterior:
         elasticity, elasticity_sd = curve_of(state, np.arange(len(b))).elasticity(largest)
         roughness = np.sqrt(state["roughness"][:, 0] / state["roughness"][:, 1])
         others = elasticity, elasticity_sd, roughness, *state["noise"].T, cost_of_first(state)
-        periods = slower[:, 0], *state["slow_periods"].T
-        communication = state["communication"].T
-        record = np.column_stack([*parts, *others, *communication, *periods, state["events"]])
+        rest = *state["communication"].T, slower[:, 0], *state["slow_periods"].T
+        record = np.column_stack([*parts, *others, *rest, state["events"]])
         record[~np.isfinite(state["first"][:, 0])] = np.nan
         return record
 

@@ -10,6 +10,7 @@ from hvd_dbs.balancing.curves import AffineCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.solvers.decision_interval import DecisionInterval
 from hvd_dbs.balancing.solvers.equal_finish import EqualFinish
+from hvd_dbs.balancing.time_models.curve_prior import CurvePrior
 from tests.unit.balancing.rounds import (
     controller_of,
     fold,
@@ -85,6 +86,18 @@ def test_a_curve_that_cannot_be_is_not_trusted_at_few_samples():
     state = fold(model, noisy, num_steps=[1.0])
     assert seconds_at(model, state, 1) == pytest.approx(0.013, rel=0.05)
     assert seconds_at(model, state, 32) > 0.08
+
+
+def test_between_two_points_no_curve_goes_far_beyond_both():
+    """Once, 14 samples were expected to take seven times as long as 16: 13 had been a jump."""
+    points = np.array([[1.0, 8.0, 13.0, 16.0, 34.0, 47.0]])
+    known = np.log([[0.005, 0.03, 0.047, 0.133, 0.109, 0.154]])
+    first, jumps = np.array([[32.0, np.log(0.1)]]), 0.2 * (points == 13)
+    covariance = 0.003 * np.eye(6)[np.newaxis]
+    curve = CurvePrior(first, np.array([0.0009]), jumps, points, known, covariance)
+    mean, variance, _ = curve.at(np.array([14.0]))
+    assert 0.047 <= np.exp(mean[0]) <= 0.1331
+    assert variance[0] > 0.5
 
 
 def test_a_rank_at_its_usual_pace_is_not_taken_to_be_faster_because_slow_periods_are_frequent():
