@@ -175,7 +175,7 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
     ),
     "better of two": (
         "What a plan would show is worth nothing.",
-        [(outlook, "_BETTER_OF_TWO", 0.0)],
+        [(outlook, "BETTER_OF_TWO", 0.0), (value_of_change, "BETTER_OF_TWO", 0.0)],
     ),
     "risk": (
         "No rank is expected to become slow.",

@@ -21,7 +21,7 @@ class SlowPeriods:
     """How ranks become slow now and then. All fields have shape `[size]`.
 
     Attributes:
-        slower: Log seconds by which each is slower than usual now.
+        slower: Log seconds by which each is slower than at its baseline speed now.
         number: Slow periods that are over.
         sizes: Sum of the most that each was slower in them.
         quiet: Steps outside of slow periods.

@@ -14,9 +14,9 @@ from hvd_dbs.balancing.priors import PRIORS
 _LEAST_SD = 1e-6
 _USUAL = (1 - np.cos(np.linspace(0, np.pi, 16))) / 2
 _SLOW = np.linspace(0, 1, 9)[1:]
-"""Where distribution functions are looked at: up to the longest usual time, closer at both ends,
-and from there to the longest one of a rank that has become slow."""
-_BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
+"""Where distribution functions are looked at: up to the longest time without further slow periods,
+closer at both ends, and from there to the longest one of a rank that has become slow."""
+BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
 """E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
 _MOST_RANKS, _REST = 64, 64
 """Of more ranks, the latest ones are looked at, and a sample of the others; both can be halved."""
@@ -27,7 +27,7 @@ def outlooks(
 ) -> tuple[float, NDArray[np.float64]]:
     """Expected log of the longest time of all ranks, with the plan in force and with others.
 
-    That is once each rank has kept the better of what it had and what a few steps show.
+    With others that is once each rank has kept the better of what it had and what they show.
 
     Args:
         curves: What is known.
@@ -44,17 +44,15 @@ def outlooks(
     ranks, stands_for = _latest(np.max(means, axis=0) + 3 * sd_now, chance, further)
     means, sd_now = means[:, ranks], sd_now[ranks]
     sd = np.stack([curves.deviations(plan.samples, ranks) for plan in plans])
-    # Staying shows what its slowest rank takes.
-    better = _BETTER_OF_TWO * float(sd_now[np.argmax(means[0])])
     # The rest of what is unsure is unsure with any plan.
     common = np.minimum(sd, sd_now)
     # A few steps show that much of what is new.
     new = sd**2 - common**2
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
-    means[1:] -= _BETTER_OF_TWO * new
+    means[1:] -= BETTER_OF_TWO * new
     sds, risk = np.vstack([sd_now, common]), (chance[ranks], further[ranks], stands_for)
     now, *later = expected_longest(means, sds, *risk)
-    return float(now) - better, np.asarray(later)
+    return float(now), np.asarray(later)
 
 
 def longest(

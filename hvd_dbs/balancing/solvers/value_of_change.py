@@ -15,7 +15,7 @@ from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
 from hvd_dbs.balancing.solvers.kinds import Kinds, drawn_together
 from hvd_dbs.balancing.solvers.onsets import no_onsets, note_onsets
-from hvd_dbs.balancing.solvers.outlook import longest, outlooks
+from hvd_dbs.balancing.solvers.outlook import BETTER_OF_TWO, longest, outlooks
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 
 _HOPE = np.sqrt(2 / np.pi)
@@ -31,8 +31,7 @@ class ValueOfChange:
 
     With J the expected log of a step's time (`outlooks`), J' once what a plan shows has been used,
     L = 1 / `change_rate` the steps that a plan is expected to last, and C the price of a switch in
-    steps, a plan is
-    worth
+    steps, a plan is worth
 
         L (J'(now) - J'(plan)) - max(C, L / life * first steps / busy),
 
@@ -72,6 +71,8 @@ class ValueOfChange:
         if not others:
             return Proposal(best, reason), state
         now, later = outlooks(curves, chance, current, [plan for _, plan in others])
+        # To stay shows what the slowest rank takes, which is of use while its pace lasts.
+        now -= lasting * BETTER_OF_TWO * float(curves.deviations(current.samples)[slowest])
         for (kind, plan), then in zip(others, later.tolist(), strict=True):
             first_steps = _first_steps(curves, plan) / float(seconds[slowest])
             if not is_seen and now - then < first_steps:

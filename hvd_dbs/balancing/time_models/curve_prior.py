@@ -18,9 +18,9 @@ _FIXED, _MORE_FIXED = PRIORS.fixed_part, PRIORS.fixed_part + PRIORS.fixed_part_s
 class CurvePrior:
     """A Gaussian process for log t(b), for some ranks at once.
 
-    With x = b / b_1, p_f(x) = f + (1 - f) x, and t_1 of a rank's first round, the mean is
-    log t_1 + log p_f, and the covariance 1 + s^2 phi phi' + tau^2 exp(-|b - b'| / l): the level,
-    the fixed part f with phi = log(p_{f+s} / p_f) / s, and what kernels add. Where a jump of the
+    With x = b / b_1, u_f(x) = f + (1 - f) x, and t_1 of a rank's first round, the mean is
+    log t_1 + log u_f, and the covariance 1 + s^2 phi phi' + tau^2 exp(-|b - b'| / l): the level,
+    the fixed part f with phi = log(u_{f+s} / u_f) / s, and what kernels add. Where a jump of the
     curve was seen its square is added to tau^2, so that it counts for nearby batch sizes alone.
 
     Args:
@@ -75,9 +75,9 @@ class CurvePrior:
         # The process takes points for well known. Where they are not, they still do no harm.
         left = np.minimum(left, variance)
         x = batch_sizes / self._first[:, 0]
-        usual = 1 - _FIXED / _line(x, _FIXED)
-        turn = (1 - _MORE_FIXED / _line(x, _MORE_FIXED) - usual) / PRIORS.fixed_part_sd
-        value = usual + turn * np.sum(weight * self._off, axis=1)
+        before = 1 - _FIXED / _line(x, _FIXED)
+        turn = (1 - _MORE_FIXED / _line(x, _MORE_FIXED) - before) / PRIORS.fixed_part_sd
+        value = before + turn * np.sum(weight * self._off, axis=1)
         return value, np.abs(turn) * np.sqrt(np.maximum(left, 0.0))
 
     def jump_at(self, batch_sizes: Rows) -> Rows:

@@ -32,10 +32,10 @@ from hvd_dbs.balancing.time_models.posterior_update import (
     LEAST_VARIANCE,
     OF_CURVE,
     SLOWNESS,
+    absorb_slowness,
     curve_of,
     expire,
     learn,
-    make_usual,
     visit,
 )
 from hvd_dbs.balancing.time_models.slow_periods import no_periods, note_pace
@@ -48,7 +48,7 @@ _MOST_STEPS = 1e6
 
 @dataclass(frozen=True)
 class Posterior:
-    """Log t_i(b) = g_i(b) + d_i: a Gaussian process, and how much slower than usual a rank is.
+    """Log t_i(b) = g_i(b) + d_i: a Gaussian process, and by how much a rank is slow.
 
     t_i are busy times. The curves are of when ranks could be done, `ExposedCommunication`.
 
@@ -83,7 +83,7 @@ class Posterior:
         }
         return {
             **curve,
-            **{f"usual_{name}": rows for name, rows in curve.items()},
+            **{f"baseline_{name}": rows for name, rows in curve.items()},
             "first": np.full((num_rows, 2), np.nan),
             "rounds": np.zeros(num_rows),
             "steps": np.zeros(num_rows),
@@ -120,7 +120,7 @@ class Posterior:
         begin_noise(new, steps, np.minimum(excess, most), begins & np.isfinite(excess))
         new["first"][begins] = np.column_stack([b, y])[begins]
         wander = (PRIORS.wander_sd**2 * steps)[:, np.newaxis, np.newaxis]
-        for name in ("covariance", "usual_covariance"):
+        for name in ("covariance", "baseline_covariance"):
             new[name][:, :CAPACITY, :CAPACITY] += wander
         new["communication"] = _communication(state["communication"], measurement)
         new["steps"] += steps
@@ -128,10 +128,10 @@ class Posterior:
         slot, fresh = visit(new, b)
         seen = Round(b, y, excess, spread, steps, measurement.num_steps == 0)
         learn(new, seen, slot, fresh)
-        is_usual = note_pace(new, new["mean"][:, SLOWNESS], steps)
-        make_usual(new, is_usual)
+        at_baseline = note_pace(new, new["mean"][:, SLOWNESS], steps)
+        absorb_slowness(new, at_baseline)
         for name in OF_CURVE:
-            new[f"usual_{name}"][is_usual] = new[name][is_usual]
+            new[f"baseline_{name}"][at_baseline] = new[name][at_baseline]
         for name, rows in state.items():
             new[name][~usable] = rows[~usable]
         return new

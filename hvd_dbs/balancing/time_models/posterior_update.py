@@ -144,10 +144,10 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     changed = belief.less_sure(_SLOWNESS, PRIORS.change_sd**2)
     is_new, mean, z = ~has_point & (state["rounds"] > 1), belief.mean, belief.z
     slow = np.flatnonzero(mean[:, SLOWNESS] > PRIORS.slow)
-    usual, of_usual = _as_usual(state, this, noise, slow)
-    usual_z, usual_variance = np.zeros(y.size), np.full(y.size, np.inf)
-    usual_z[slow], usual_variance[slow] = of_usual.z, of_usual.variance
-    surprise = Surprise(z, belief.variance, usual_z, usual_variance, is_new)
+    baseline, of_baseline = _at_baseline(state, this, noise, slow)
+    baseline_z, baseline_variance = np.zeros(y.size), np.full(y.size, np.inf)
+    baseline_z[slow], baseline_variance[slow] = of_baseline.z, of_baseline.variance
+    surprise = Surprise(z, belief.variance, baseline_z, baseline_variance, is_new)
     chances = weigh(state, this, surprise)
     is_pause = chances.argmax(axis=0) == len(chances) - 1
     # What looks like a pause is remembered: the next round may show that it was none.
@@ -180,7 +180,7 @@ def learn(state: ModelState, this: Round, slot: NDArray[np.intp], fresh: Rows) -
     within = np.clip(sigmas, -PRIORS.trend_sigmas, PRIORS.trend_sigmas)
     trend = state["trend"] + noisy * has_point * (within - state["trend"]) / PRIORS.trend_rounds
     state["trend"] = np.where(change + back > 0.5, 0.0, trend)
-    _go_back(state, slow, (usual, of_usual), chances)
+    _go_back(state, slow, (baseline, of_baseline), chances)
 
 
 def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -> _Belief:
@@ -191,24 +191,24 @@ def _expected(state: ModelState, y: Rows, slot: NDArray[np.intp], noise: Rows) -
     return _Belief(mean, covariance, column, y - mean[rows, slot] - mean[:, SLOWNESS], variance)
 
 
-def _as_usual(
+def _at_baseline(
     state: ModelState, this: Round, noise: Rows, rows: NDArray[np.intp]
 ) -> tuple[ModelState, _Belief]:
     """These ranks at their baseline speed, and what they would expect of the round then."""
     same = {name: state[name][rows] for name in ("first", "roughness", "rounds", "steps")}
-    usual = {**same, **{name: state[f"usual_{name}"][rows] for name in OF_CURVE}}
-    slot, _ = visit(usual, this.batch_sizes[rows])
-    return usual, _expected(usual, this.log_seconds[rows], slot, noise[rows])
+    baseline = {**same, **{name: state[f"baseline_{name}"][rows] for name in OF_CURVE}}
+    slot, _ = visit(baseline, this.batch_sizes[rows])
+    return baseline, _expected(baseline, this.log_seconds[rows], slot, noise[rows])
 
 
 def _go_back(
-    state: ModelState, slow: NDArray[np.intp], usual: tuple[ModelState, _Belief], chances: Rows
+    state: ModelState, slow: NDArray[np.intp], baseline: tuple[ModelState, _Belief], chances: Rows
 ) -> None:
     """Slow ranks that are at their baseline speed again: what was seen since says nothing of it.
 
     A change that ends a slow period shows no more than that: its round is part of both paces.
     """
-    before, known = usual
+    before, known = baseline
     _, _, change, back, _ = chances[:, slow]
     returned = back > 0.5
     for name, after in zip(("mean", "covariance"), known.updated(), strict=True):
@@ -233,9 +233,9 @@ def _mix(state: ModelState, weights: Rows, parts: list[tuple[Rows, Rows]]) -> No
     state["covariance"] = np.where(both, covariance, 0.0)
 
 
-def make_usual(state: ModelState, becomes_usual: NDArray[np.bool_]) -> None:
+def absorb_slowness(state: ModelState, which: NDArray[np.bool_]) -> None:
     """The curves of these ranks take over their slowness."""
-    rows = np.flatnonzero(becomes_usual & (state["mean"][:, SLOWNESS] != 0.0))
+    rows = np.flatnonzero(which & (state["covariance"][:, SLOWNESS, SLOWNESS] > 0))
     if not rows.size:
         return
     there = np.isfinite(state["batch_size"][rows])

@@ -1,4 +1,4 @@
-"""When ranks are slower than usual."""
+"""When ranks are slow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def no_periods(num_rows: int) -> ModelState:
 
 
 def note_pace(state: ModelState, slower: Rows, steps: Rows) -> NDArray[np.bool_]:
-    """Which ranks' pace is the usual one, shape `[rows]`: it is hardly slower.
+    """Which ranks are at their baseline speed or hardly slower, shape `[rows]`.
 
     Args:
         state: What `no_periods` names, and "rounds".

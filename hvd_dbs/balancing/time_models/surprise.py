@@ -43,16 +43,16 @@ class Surprise:
     Attributes:
         z: Log of the time over what was expected.
         variance: Its variance where neither curve nor pace has changed.
-        usual_z: Log of the time over what the rank takes at its baseline speed.
-        usual_variance: Its variance where the rank is back at it; infinite of ranks that are not
+        baseline_z: Log of the time over what the rank takes at its baseline speed.
+        baseline_variance: Its variance where the rank is back at it; infinite of ranks that are not
             slow.
         is_new: Whether the batch size is new to the rank, after its first round.
     """
 
     z: Rows
     variance: Rows
-    usual_z: Rows
-    usual_variance: Rows
+    baseline_z: Rows
+    baseline_variance: Rows
     is_new: NDArray[np.bool_]
 
 
@@ -73,7 +73,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise) -> Rows:
     change_rate, _ = rates_of(state)
     changed = np.log(-np.expm1(-steps * change_rate))
     # What is learnt is how often slow periods begin and end. To be faster than ever is rarer.
-    is_faster = (z < 0) & np.isinf(surprise.usual_variance)
+    is_faster = (z < 0) & np.isinf(surprise.baseline_variance)
     rate = np.where(is_faster, np.minimum(PRIORS.change_rate, change_rate), change_rate)
     change = np.log(-np.expm1(-steps * rate)) + _normal(z, known + PRIORS.change_sd**2)
     jump = np.log(PRIORS.jump_rate) + _normal(z, known + PRIORS.jump_sd**2)
@@ -87,7 +87,7 @@ def weigh(state: ModelState, seen: Round, surprise: Surprise) -> Rows:
         jump = np.logaddexp(jump, again + np.log(jumped * is_same))  # One is of a batch size.
         change = np.logaddexp(change, again + np.log(was_changed))
     noise = _student(z, known, freedom)
-    back = changed + _student(surprise.usual_z, surprise.usual_variance, freedom)
+    back = changed + _student(surprise.baseline_z, surprise.baseline_variance, freedom)
     pause = np.where(z > 0, _pause(state, seen, z, known), -np.inf)
     logs = np.stack([noise, jump, change, back, pause])
     chances = np.exp(logs - logs.max(axis=0))

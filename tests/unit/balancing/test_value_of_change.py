@@ -14,8 +14,8 @@ from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 
 
-def is_changed(current, life=333.0, first_seconds=0.0):
-    """Whether two equal ranks are balanced that take a second a step, as is known for sure."""
+def is_changed(current, life=333.0, first_seconds=0.0, sd=1e-6):
+    """Whether two equal ranks are balanced that take a second a step, with the deviation `sd`."""
     none, sure = np.zeros(2), np.full(2, 1e-6)
     points = np.array([np.sort([sample, 1000.0 + sample]) for sample in current]).T
     curves = PosteriorCurves(
@@ -23,7 +23,7 @@ def is_changed(current, life=333.0, first_seconds=0.0):
         0.001 * points,
         slope=np.full(2, 0.001),
         fixed=none,
-        variance=np.full((2, 2), 1e-12),
+        variance=np.full((2, 2), sd**2),
         elasticity_sd=none,
         roughness=none,
         noise=sure,
@@ -49,6 +49,11 @@ def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts
 def test_first_steps_cost_more_where_the_pace_does_not_last(life, changes):
     """A change that saves 6.6 steps in 333: its first steps take three, and the next ones again."""
     assert is_changed((1020, 980), life, first_seconds=3.0) == changes
+
+
+@pytest.mark.parametrize(("life", "changes"), [(333.0, False), (33.0, True)])
+def test_what_a_further_round_shows_is_of_less_use_where_the_pace_does_not_last(life, changes):
+    assert is_changed((1100, 900), life, sd=0.2) == changes
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])
