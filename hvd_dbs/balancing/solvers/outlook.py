@@ -12,7 +12,7 @@ from hvd_dbs.balancing.posterior_curves import PosteriorCurves
 from hvd_dbs.balancing.priors import PRIORS
 
 _LEAST_SD = 1e-6
-_USUAL = (1 - np.cos(np.linspace(0, np.pi, 16))) / 2
+_QUIET = (1 - np.cos(np.linspace(0, np.pi, 16))) / 2
 _SLOW = np.linspace(0, 1, 9)[1:]
 """Where distribution functions are looked at: up to the longest time without further slow periods,
 closer at both ends, and from there to the longest one of a rank that has become slow."""
@@ -125,7 +125,7 @@ def expected_longest(
     sd, slow_sd = np.maximum(sd, _LEAST_SD), np.hypot(sd, PRIORS.slow_sd * further)
     least = np.max(mean - 3 * sd, axis=-1, keepdims=True)
     most = np.max(mean + 3.5 * sd, axis=-1, keepdims=True)
-    q = least + (most - least) * _USUAL
+    q = least + (most - least) * _QUIET
     at_risk = chance * further > 0
     if at_risk.any():
         end = np.where(at_risk, mean + further + 2.5 * slow_sd, most)

@@ -36,8 +36,9 @@ class ValueOfChange:
         L (J'(now) - J'(plan)) - max(C, L / life * first steps / busy),
 
     life being what the pace of the slowest rank is expected to last, L at most: the next plan will
-    have first steps too. While first steps hide what a rank takes with the plan in force, a plan
-    has to gain more in a step than its own first steps cost.
+    have first steps too. To stay shows what that rank takes, so J'(now) is J(now) less what may be
+    gained by knowing it, times life / L. While first steps hide what a rank takes with the plan in
+    force, a plan has to gain more in a step than its own first steps cost.
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
     more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares for
