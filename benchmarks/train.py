@@ -2,6 +2,7 @@
 
     scripts/bench.sh train             the reported table
     scripts/bench.sh train --quick     one model, two clusters of two ranks, two rounds
+    scripts/bench.sh train --clusters pair pair pair   three jobs on one cluster, and their mean
     scripts/bench.sh train --rounds 9  or another field of `Lengths` (training/clusters.py)
 
 Each cluster is a job of its own on this machine, its ranks slowed by scripts/heterogeneous.sh.
@@ -289,6 +290,7 @@ def main() -> int:
         options.json.write_text(json.dumps(result) + "\n")
     if jobs:
         report.draw(jobs, options.picture)
+        print("\n".join(report.over_jobs(jobs)))
         versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         taken = sum(job["seconds"] for job in jobs) / 60
         print(f"{result['cores']} cores, throttled by {runner.throttling}; {versions}.")

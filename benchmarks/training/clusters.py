@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PLAIN = "plain Horovod"
+DBS, AGAIN = "dbs", "dbs again"
+"""The second is the same with a model of its own: by how much steps of the same differ."""
 STATIC = "best static"
-DYNAMIC = ("dbs", "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive")
-STRATEGIES = (PLAIN, "even", STATIC, *DYNAMIC)
-SEEDS = ("dbs", "adaptive")
+DYNAMIC = (DBS, "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive")
+STRATEGIES = (PLAIN, "even", STATIC, *DYNAMIC, AGAIN)
+SEEDS = (DBS, "adaptive")
 """Strategies whose first plans are tried as static ones too."""
-FEW_STRATEGIES = (PLAIN, STATIC, "dbs", "adaptive")
+FEW_STRATEGIES = (PLAIN, STATIC, DBS, "adaptive")
 
 
 @dataclass(frozen=True)

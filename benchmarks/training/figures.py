@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from benchmarks.intervals import mean_and_half
 from benchmarks.training import rank_curves
-from benchmarks.training.clusters import PLAIN, STATIC, Lengths
+from benchmarks.training.clusters import DBS, PLAIN, STATIC, Lengths
 
 _WINDOW = 5
 _SETTLED_STEPS = 8
@@ -92,6 +93,9 @@ def job_figures(measured: Mapping[str, Any]) -> dict[str, Any]:
             if other in seconds:
                 pairs = zip(seconds[other], own, strict=True)
                 row[key] = Summary.of(theirs / ours for theirs, ours in pairs)
+        if name != DBS and len(own) > 1 and DBS in seconds:
+            mean, half = mean_and_half(np.divide(own, seconds[DBS]) - 1)
+            row["over_dbs"] = {"mean": float(mean), "half": float(half)}
         if name in measured["starts"] and not has_neighbour:
             start = measured["starts"][name]
             row["start"] = _reached(start, row["step_seconds"].median)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.training.clusters import PLAIN, Lengths
+from benchmarks.intervals import mean_and_half
+from benchmarks.training.clusters import DBS, PLAIN, Lengths
 
 Job = Mapping[str, Any]
 
@@ -54,7 +55,42 @@ def tables(job: Job) -> list[str]:
             f"Overhead of {name} over {PLAIN}: {overhead['median']:+.1%} (quartiles "
             f"{overhead['low']:+.1%} to {overhead['high']:+.1%}, {overhead['num_rounds']} rounds).",
         ]
-    return [*lines, *_visits(figures["strategies"]), *_where(figures["strategies"])]
+    strategies = figures["strategies"]
+    return [*lines, *_over_dbs(strategies), *_visits(strategies), *_where(strategies)]
+
+
+def _over_dbs(strategies: Mapping[str, Any]) -> list[str]:
+    found = {name: row["over_dbs"] for name, row in strategies.items() if "over_dbs" in row}
+    if not found:
+        return []
+    lines = ["", f"| strategy | over {DBS}, mean of the rounds' ratios |", "|---|---:|"]
+    return lines + [
+        f"| {name} | {_percent(over['mean'], over['half'])} |" for name, over in found.items()
+    ]
+
+
+def over_jobs(jobs: Sequence[Job]) -> list[str]:
+    """Lines of Markdown: how steps compare to those of dbs over all jobs that are the same.
+
+    Rounds of a job have its models, and where these are in memory, in common. Jobs do not.
+    """
+    means: dict[tuple[str, str], list[float]] = {}
+    for job in jobs:
+        for name, row in job["figures"]["strategies"].items():
+            if "over_dbs" in row:
+                means.setdefault((title(job), name), []).append(row["over_dbs"]["mean"])
+    lines = []
+    for (job_title, name), found in means.items():
+        if len(found) > 1:
+            mean, half = map(float, mean_and_half(found))
+            lines.append(
+                f"{job_title}, {len(found)} jobs: {name} over {DBS} {_percent(mean, half)}"
+            )
+    return lines
+
+
+def _percent(mean: float, half: float) -> str:
+    return f"{100 * mean:+.1f} ±{100 * half:.1f} %"
 
 
 def _visits(strategies: Mapping[str, Any]) -> list[str]:

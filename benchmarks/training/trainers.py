@@ -260,11 +260,15 @@ def make_trainers(
         journals: Folder for a journal of each strategy; None: there is none.
     """
     trainers: dict[str, Trainer] = {}
+    others: dict[str, str | Strategy] = {
+        clusters.STATIC: given_plan(),
+        clusters.AGAIN: clusters.DBS,
+    }
     for name in names:
         if name == clusters.PLAIN:
             trainers[name] = _plain(task, data, batch_size, plain_steps)
             continue
-        strategy = given_plan() if name == clusters.STATIC else name
+        strategy = others.get(name, name)
         journal = journals / f"{name}.jsonl" if journals else None
         balancer = hvd.Balancer(batch_size, strategy=strategy, journal=journal)
         trainers[name] = BalancedTrainer(name, task, balancer, data)

@@ -147,6 +147,33 @@ def test_figures_of_a_static_cluster():
     assert figures["overhead"] == {}
 
 
+def test_figures_tell_by_how_much_steps_are_longer_than_those_of_dbs_and_how_surely():
+    measured = measured_job("pair", Lengths(rounds=2))
+    rounds = measured["rounds"]
+    rounds["dbs"], rounds["adaptive"] = [[0.1] * 12, [0.2] * 12], [[0.11] * 12, [0.224] * 12]
+    measured["plans"]["dbs"] = measured["plans"]["adaptive"]
+    strategies = job_figures(measured)["strategies"]
+    # Ratios of 1.1 and 1.12: their deviation is 0.0141, and t is 12.71 for one degree of freedom.
+    assert strategies["adaptive"]["over_dbs"] == pytest.approx({"mean": 0.11, "half": 0.1271})
+    assert "over_dbs" not in strategies["dbs"]
+    job = {**measured, "figures": job_figures(measured)}
+    assert "| adaptive | +11.0 ±12.7 % |" in report.tables(job)
+
+
+def test_jobs_on_the_same_cluster_are_compared_by_their_means():
+    jobs = []
+    for longer in (1.1, 1.12):
+        measured = measured_job("pair", Lengths(rounds=2))
+        measured["rounds"] |= {"dbs": [[0.1] * 12] * 2, "adaptive": [[0.1 * longer] * 12] * 2}
+        measured["plans"]["dbs"] = measured["plans"]["adaptive"]
+        jobs.append({**measured, "figures": job_figures(measured)})
+    other = {**jobs[0], "cluster": "slow_rank"}
+    lines = report.over_jobs([*jobs, other])
+    assert [line.partition(": ")[2] for line in lines if "adaptive" in line] == [
+        "adaptive over dbs +11.0 ±12.7 %"
+    ]
+
+
 def test_figures_of_equal_ranks_tell_the_overhead():
     figures = job_figures(measured_job("equal_pair", Lengths(rounds=2)))
     assert figures["overhead"]["even"]["median"] == pytest.approx(0.01)
