@@ -248,10 +248,8 @@ def _parse() -> argparse.Namespace:
 def _lengths(options: argparse.Namespace) -> Lengths:
     short = {"rounds": 2, "start_epochs": 3, "overhead_rounds": 4, "searches": 3}
     chosen: dict[str, Any] = {**short, "curve_seconds": 0.3} if options.quick else {}
-    for field in dataclasses.fields(Lengths):
-        given = getattr(options, field.name)
-        if given is not None:
-            chosen[field.name] = given
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Lengths)}
+    chosen |= {name: value for name, value in given.items() if value is not None}
     return Lengths(**chosen)
 
 
