@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+
 import hypothesis
 import pytest
 
 from tests import ahead
+
+# A shell has its background jobs ignore interrupts, and what they start inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes is the machine's business.
 hypothesis.settings.register_profile("any machine", deadline=None)
