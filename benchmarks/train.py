@@ -33,6 +33,7 @@ from benchmarks.training import report
 from benchmarks.training.clusters import (
     CLUSTERS,
     FEW_STRATEGIES,
+    NAMES,
     QUICK,
     REPORTED,
     STRATEGIES,
@@ -224,10 +225,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="within 5 minutes on 2 cores")
     parser.add_argument("--clusters", nargs="+", choices=CLUSTERS, help="default: the first six")
     parser.add_argument("--models", nargs="+", choices=MODELS, help="default: all four")
-    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, help="default: all")
-    parser.add_argument(
-        "--every-pair", action="store_true", help="run every model on every cluster, not on one"
-    )
+    parser.add_argument("--strategies", nargs="+", choices=NAMES, help="default: all but the last")
+    parser.add_argument("--every-pair", action="store_true", help="all models on all clusters")
     for field in dataclasses.fields(Lengths):
         parser.add_argument(
             f"--{field.name.replace('_', '-')}",
@@ -288,10 +287,10 @@ def main() -> int:
         options.json.write_text(json.dumps(result) + "\n")
     if jobs:
         report.draw(jobs, options.picture)
-        print("\n".join(report.over_jobs(jobs)))
         versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
         taken = sum(job["seconds"] for job in jobs) / 60
-        print(f"{result['cores']} cores, throttled by {runner.throttling}; {versions}.")
+        machine = f"{result['cores']} cores, throttled by {runner.throttling}; {versions}."
+        print(*report.over_jobs(jobs), machine, sep="\n")
         print(f"{len(jobs)} jobs, {taken:.1f} minutes: {options.json}, {options.picture}")
     return 1 if failed or not jobs else 0
 

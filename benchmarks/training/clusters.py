@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PLAIN = "plain Horovod"
-DBS, AGAIN = "dbs", "dbs again"
-"""The second is the same with a model of its own: by how much steps of the same differ."""
+DBS = "dbs"
+AGAIN = "dbs again"
+"""`dbs` with a model of its own, which shows by how much two of the same differ."""
 STATIC = "best static"
 DYNAMIC = (DBS, "lb_bsp_cpu", "lb_bsp_gpu", "omnilearn", "cannikin", "adaptive")
-STRATEGIES = (PLAIN, "even", STATIC, *DYNAMIC, AGAIN)
+STRATEGIES = (PLAIN, "even", STATIC, *DYNAMIC)
+NAMES = (*STRATEGIES, AGAIN)
+"""All that can be compared: the strategies, and a control."""
 SEEDS = (DBS, "adaptive")
 """Strategies whose first plans are tried as static ones too."""
 FEW_STRATEGIES = (PLAIN, STATIC, DBS, "adaptive")
@@ -40,13 +43,13 @@ class Cluster:
         return len(set(self.speeds)) == 1 and self.neighbour_of is None
 
     def strategies(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of `wanted` that say something here, in the order of `STRATEGIES`.
+        """Those of `wanted` that say something here, in the order of `NAMES`.
 
         Our own even split tells what our parts cost where nothing is to be gained; elsewhere
         plain Horovod stands for it. On equal ranks the even split is the best static one.
         """
         left_out = STATIC if self.is_equal else "even"
-        return tuple(name for name in STRATEGIES if name in wanted and name != left_out)
+        return tuple(name for name in NAMES if name in wanted and name != left_out)
 
 
 CLUSTERS = {

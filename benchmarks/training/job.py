@@ -25,10 +25,10 @@ import hvd_dbs.keras as hvd
 from benchmarks.training import rank_curves, static_search
 from benchmarks.training.clusters import (
     CLUSTERS,
+    NAMES,
     PLAIN,
     SEEDS,
     STATIC,
-    STRATEGIES,
     Cluster,
     Lengths,
 )
@@ -230,7 +230,7 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--cluster", choices=CLUSTERS, required=True)
     parser.add_argument("--model", choices=TASKS, required=True)
-    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, required=True)
+    parser.add_argument("--strategies", nargs="+", choices=NAMES, required=True)
     parser.add_argument("--lengths", required=True, help="fields of Lengths, as JSON")
     parser.add_argument("--neighbour", type=Path, help="the pipe that the neighbour listens to")
     parser.add_argument("--journals", type=Path, help="folder for a journal of each strategy")

@@ -72,7 +72,7 @@ def _over_dbs(strategies: Mapping[str, Any]) -> list[str]:
 def over_jobs(jobs: Sequence[Job]) -> list[str]:
     """Lines of Markdown: how steps compare to those of dbs over all jobs that are the same.
 
-    Rounds of a job have its models, and where these are in memory, in common. Jobs do not.
+    Rounds of a job share its models; jobs do not.
     """
     means: dict[tuple[str, str], list[float]] = {}
     for job in jobs:

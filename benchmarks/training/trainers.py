@@ -252,7 +252,7 @@ def make_trainers(
     """A trainer of each strategy by its name.
 
     Args:
-        names: Of `clusters.STRATEGIES`.
+        names: Of `clusters.NAMES`.
         task: Gives the model.
         data: One epoch of samples, on all ranks the same.
         batch_size: Samples of all ranks in a step.

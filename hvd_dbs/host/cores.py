@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -30,12 +29,15 @@ def cpu_quota(root: Path = Path("/")) -> float:
     return min((_quota(group) for group in cpu_groups(root)), default=math.inf)
 
 
-def cpu_groups(root: Path = Path("/")) -> Iterator[Path]:
+def cpu_groups(root: Path = Path("/")) -> list[Path]:
     """Folders where this process's control groups for processors may be, and those around them.
+
+    Each once, though it may have several names.
 
     Args:
         root: Where `proc` and `sys` are found.
     """
+    groups: dict[Path, None] = {}
     for line in _lines(root / "proc/self/cgroup"):
         _, *rest = line.split(":", 2)
         controllers, path = rest if len(rest) == 2 else ("", "")
@@ -45,7 +47,8 @@ def cpu_groups(root: Path = Path("/")) -> Iterator[Path]:
         for folder in (controllers, "cpu") if controllers else ("", "unified"):
             top, group = root / "sys/fs/cgroup" / folder, Path(path.lstrip("/"))
             # A container sees its own group as the top, whatever the path says.
-            yield from (top / one for one in (group, *group.parents))
+            groups |= dict.fromkeys((top / one).resolve() for one in (group, *group.parents))
+    return list(groups)
 
 
 def _lines(path: Path) -> list[str]:

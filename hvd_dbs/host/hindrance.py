@@ -42,8 +42,7 @@ class HindranceMeter:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        # A folder may have several names: each file is read once.
-        files = {(group / "cpu.stat").resolve() for group in cpu_groups(root)}
+        files = (group / "cpu.stat" for group in cpu_groups(root))
         self._files = [file for file in files if math.isfinite(_throttled_seconds(file))]
         self._before = self._counters()
 

@@ -43,6 +43,16 @@ def test_the_quota_of_a_container(tmp_path, own, files, expected):
     assert cores.cpu_quota(tmp_path) == expected
 
 
+@pytest.mark.parametrize("own", ["4:cpu:/a\n", "4:cpu,cpuacct:/a\n"])
+def test_a_group_is_looked_at_once_whatever_its_names_are(tmp_path, own):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(own)
+    folder = tmp_path / "sys/fs/cgroup/cpu"
+    (folder / "a").mkdir(parents=True)
+    (folder.parent / "cpu,cpuacct").symlink_to(folder)
+    assert sorted(cores.cpu_groups(tmp_path)) == [folder, folder / "a"]
+
+
 def test_what_cannot_be_read_limits_nothing(tmp_path):
     assert cores.cpu_quota(tmp_path / "missing") == math.inf
 
