@@ -173,13 +173,9 @@ _PARTS: dict[str, tuple[str, list[Patch]]] = {
         "Plans are compared by what is expected of each rank alone.",
         [(PosteriorCurves, "deviations", _nothing_unsure)],
     ),
-    "choice": (
+    "better of two": (
         "What a plan would show is worth nothing.",
-        [(module, "gain_of_choice", np.zeros_like) for module in (outlook, value_of_change)],
-    ),
-    "waiting": (
-        "Where paces wander to is not waited for.",
-        [(value_of_change, "_WANDER_MARGIN", 0.0)],
+        [(outlook, "BETTER_OF_TWO", 0.0), (value_of_change, "BETTER_OF_TWO", 0.0)],
     ),
     "risk": (
         "No rank is expected to become slow.",

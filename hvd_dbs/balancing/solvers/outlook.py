@@ -16,28 +16,15 @@ _QUIET = (1 - np.cos(np.linspace(0, np.pi, 16))) / 2
 _SLOW = np.linspace(0, 1, 9)[1:]
 """Where distribution functions are looked at: up to the longest time without further slow periods,
 closer at both ends, and from there to the longest one of a rank that has become slow."""
+BETTER_OF_TWO = 1 / np.sqrt(2 * np.pi)
+"""E[max(Z, 0)] of a standard normal Z: what is gained by keeping the better of two."""
 _MOST_RANKS, _REST = 64, 64
 """Of more ranks, the latest ones are looked at, and a sample of the others; both can be halved."""
 
 
-def gain_of_choice(sd: NDArray[np.float64]) -> NDArray[np.float64]:
-    """E[max(x - c, 0)] of x ~ N(0, sd^2): what is gained by a choice between two plans later.
-
-    It costs a change, which is c of each step that a plan is expected to last.
-
-    Args:
-        sd: Deviation of what is to be known of their difference then, in log seconds.
-
-    Returns:
-        Log seconds a step, same shape.
-    """
-    price = PRIORS.switch * PRIORS.change_rate / np.maximum(sd, _LEAST_SD)
-    return np.asarray(sd * (np.exp(-(price**2) / 2) / np.sqrt(2 * np.pi) - price * _beyond(price)))
-
-
 def outlooks(
     curves: PosteriorCurves, chance: NDArray[np.float64], current: Plan, plans: Sequence[Plan]
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[float, NDArray[np.float64]]:
     """Expected log of the longest time of all ranks, with the plan in force and with others.
 
     With others that is once each rank has kept the better of what it had and what they show.
@@ -49,8 +36,7 @@ def outlooks(
         plans: Those in question.
 
     Returns:
-        With the plan in force; with the others, shape `[plans]`; and how far the difference of
-        each to the former moves if all ranks' paces do by 1, independently, same shape.
+        With the plan in force; with the others, shape `[plans]`.
     """
     means = np.log(np.stack([curves.seconds(plan.samples) for plan in (current, *plans)]))
     sd_now = curves.deviations(current.samples)
@@ -63,11 +49,10 @@ def outlooks(
     # A few steps show that much of what is new.
     new = sd**2 - common**2
     new = new / np.sqrt(new + curves.noise[ranks] ** 2 / PRIORS.reaction + _LEAST_SD**2)
-    means[1:] -= gain_of_choice(new)
+    means[1:] -= BETTER_OF_TWO * new
     sds, risk = np.vstack([sd_now, common]), (chance[ranks], further[ranks], stands_for)
-    (now, *later), is_last = expected_longest(means, sds, *risk)
-    sensitivity = np.linalg.norm((is_last[1:] - is_last[0]) * curves.computing[ranks], axis=1)
-    return float(now), np.asarray(later), sensitivity
+    now, *later = expected_longest(means, sds, *risk)
+    return float(now), np.asarray(later)
 
 
 def longest(
@@ -87,8 +72,9 @@ def longest(
     Returns:
         Shape `[cases]`.
     """
-    ranks, stands_for = _latest(np.max(mean, axis=0) + 3 * sd, chance, further)
-    return expected_longest(mean[:, ranks], sd[ranks], chance[ranks], further[ranks], stands_for)[0]
+    latest = np.max(mean, axis=0) + 3 * sd
+    ranks, stands_for = _latest(latest, chance, further)
+    return expected_longest(mean[:, ranks], sd[ranks], chance[ranks], further[ranks], stands_for)
 
 
 def _latest(
@@ -116,11 +102,10 @@ def expected_longest(
     chance: NDArray[np.float64],
     further: NDArray[np.float64],
     stands_for: float = 1.0,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> NDArray[np.float64]:
     """E[max_i x_i] of independent x_i ~ N(mean, sd^2), each larger by `further` with a chance.
 
-    It is the integral of one minus the product of the distribution functions. How much of the
-    product's growth is due to one of them is the chance that its x_i is the largest.
+    It is the integral of one minus the product of the distribution functions.
 
     Args:
         mean: Shape `[..., ranks]`; those that follow likewise, or `[ranks]`.
@@ -130,11 +115,11 @@ def expected_longest(
         stands_for: Ranks that each one after the first 64 stands for.
 
     Returns:
-        Shape `[...]`, and the chance of each rank to be the last one, shape `[..., ranks]`.
+        Shape `[...]`.
 
     Example:
         >>> none, one = np.zeros(2), np.ones(2)
-        >>> round(float(expected_longest(none, one, none, none)[0]), 2)  # 1 / sqrt(pi)
+        >>> round(float(expected_longest(none, one, none, none)), 2)  # 1 / sqrt(pi)
         0.56
     """
     sd, slow_sd = np.maximum(sd, _LEAST_SD), np.hypot(sd, PRIORS.slow_sd * further)
@@ -149,16 +134,17 @@ def expected_longest(
     off = q[..., np.newaxis] - mean[..., np.newaxis, :]
     over = _beyond(off / sd[..., np.newaxis, :])
     if at_risk.any():
-        slow = _beyond((off - further) / slow_sd[..., np.newaxis, :])
-        over += chance * (slow - over)
+        off -= further
+        off /= slow_sd[..., np.newaxis, :]
+        slow = _beyond(off)
+        slow -= over
+        slow *= chance
+        over += slow
     within = np.subtract(1, over, out=over)
     rest = np.prod(within[..., _MOST_RANKS:], axis=-1) ** stands_for
     beyond = 1 - np.prod(within[..., :_MOST_RANKS], axis=-1) * rest
     areas = np.diff(q, axis=-1) * (beyond[..., 1:] + beyond[..., :-1]) / 2
-    growth = np.diff(within, axis=-2) / (within[..., 1:, :] + within[..., :-1, :])
-    parts = growth / np.maximum(growth.sum(axis=-1, keepdims=True), _LEAST_SD)
-    is_last = np.sum(parts * np.diff(-beyond, axis=-1)[..., np.newaxis], axis=-2)
-    return q[..., 0] + np.sum(areas, axis=-1), is_last
+    return np.asarray(q[..., 0] + np.sum(areas, axis=-1))
 
 
 def _beyond(x: NDArray[np.float64]) -> NDArray[np.float64]:

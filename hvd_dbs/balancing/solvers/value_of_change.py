@@ -15,7 +15,7 @@ from hvd_dbs.balancing.priors import PRIORS
 from hvd_dbs.balancing.solvers.equal_finish import equal_finish
 from hvd_dbs.balancing.solvers.kinds import Kinds, drawn_together
 from hvd_dbs.balancing.solvers.onsets import no_onsets, note_onsets
-from hvd_dbs.balancing.solvers.outlook import gain_of_choice, longest, outlooks
+from hvd_dbs.balancing.solvers.outlook import BETTER_OF_TWO, longest, outlooks
 from hvd_dbs.balancing.solvers.solver import Proposal, SolverState
 
 _HOPE = np.sqrt(2 / np.pi)
@@ -23,9 +23,6 @@ _HOPE = np.sqrt(2 / np.pi)
 _MOST_RANKS_TO_TRY = 32
 """Among more ranks, the unluckiest of all makes a trial's step long: none is worth it."""
 _NOT_WORTH_IT = "no change is worth it"
-_WANDER_MARGIN = PRIORS.wander_sd / np.sqrt(2 * PRIORS.change_rate)
-"""Log seconds by which a change has to gain more than its price if the gain wanders as a pace does:
-it could be gone soon, and to take the change back costs as much (Dixit, 1989)."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +33,12 @@ class ValueOfChange:
     L = 1 / `change_rate` the steps that a plan is expected to last, and C the price of a switch in
     steps, a plan is worth
 
-        L (J(now) - W - J'(plan)) - max(C, L / life * first steps / busy),
+        L (J'(now) - J'(plan)) - max(C, L / life * first steps / busy),
 
     life being what the pace of the slowest rank is expected to last, L at most: the next plan will
-    have first steps too. W is the value of waiting, times life / L: it shows what that rank takes,
-    and where paces wander to. While first steps hide what a rank takes with the plan in force, a
-    plan has to gain more in a step than its own first steps cost.
+    have first steps too. To stay shows what that rank takes, so J'(now) is J(now) less what may be
+    gained by knowing it, times life / L. While first steps hide what a rank takes with the plan in
+    force, a plan has to gain more in a step than its own first steps cost.
 
     Candidates are the plan with the shortest step by the curves (a move) or, where that promises
     more, by curves of ranks that are taken to be slow beforehand (a precaution), equal shares for
@@ -63,22 +60,23 @@ class ValueOfChange:
             plan = _sure_plan(problem, curves)
             return Proposal(plan, _NOT_WORTH_IT if plan == current else ""), state
         chance, state = note_onsets(state, curves.periods)
+        is_seen = not _unseen(curves, current).any()
         kinds = Kinds.of(current)
         curves = drawn_together(curves, current, kinds)
         seconds = curves.seconds(current.samples)
         slowest = int(np.argmax(seconds))
         lasting = min(PRIORS.change_rate * float(curves.life[slowest]), 1.0)
         best, most, reason = current, 0.0, _NOT_WORTH_IT
-        others = [one for one in _candidates(problem, curves, chance, kinds) if one[1] != current]
+        candidates = _candidates(problem, curves, chance, kinds)
+        others = [(kind, plan) for kind, plan in candidates if plan != current]
         if not others:
             return Proposal(best, reason), state
-        now, later, sensitivity = outlooks(curves, chance, current, [plan for _, plan in others])
-        # Waiting shows what the slowest rank takes and where paces wander to, while its own lasts.
-        shown = gain_of_choice(curves.deviations(current.samples)[[slowest]])
-        later += lasting * np.hypot(shown, _WANDER_MARGIN * sensitivity)
+        now, later = outlooks(curves, chance, current, [plan for _, plan in others])
+        # To stay shows what the slowest rank takes, which is of use while its pace lasts.
+        now -= lasting * BETTER_OF_TWO * float(curves.deviations(current.samples)[slowest])
         for (kind, plan), then in zip(others, later.tolist(), strict=True):
             first_steps = _first_steps(curves, plan) / float(seconds[slowest])
-            if now - then < first_steps and _unseen(curves, current).any():
+            if not is_seen and now - then < first_steps:
                 continue  # A step more shows what they have hidden, and costs less.
             value = (now - then) / PRIORS.change_rate - max(PRIORS.switch, first_steps / lasting)
             if value > most:
@@ -89,7 +87,8 @@ class ValueOfChange:
 def _sure_plan(problem: Problem, curves: TimeCurves) -> Plan:
     plan = equal_finish(problem, curves)
     now, then = (float(np.max(curves.seconds(one.samples))) for one in (problem.current, plan))
-    return plan if np.log(now / then) > PRIORS.change_rate * PRIORS.switch else problem.current
+    is_worth_it = np.log(now / then) > PRIORS.change_rate * PRIORS.switch
+    return plan if is_worth_it else problem.current
 
 
 def _first_steps(curves: PosteriorCurves, plan: Plan) -> float:

@@ -9,7 +9,7 @@ from hvd_dbs.balancing import Bounds, Plan
 from hvd_dbs.balancing.curves import AffineCurves
 from hvd_dbs.balancing.plan import Problem
 from hvd_dbs.balancing.posterior_curves import PosteriorCurves, SlowPeriods
-from hvd_dbs.balancing.solvers.outlook import expected_longest, gain_of_choice, longest
+from hvd_dbs.balancing.solvers.outlook import expected_longest, longest
 from hvd_dbs.balancing.solvers.solver import Proposal
 from hvd_dbs.balancing.solvers.value_of_change import ValueOfChange
 
@@ -42,14 +42,7 @@ def is_changed(current, life=333.0, first_seconds=0.0, sd=1e-6):
 @pytest.mark.parametrize(("current", "changes"), [((1005, 995), False), ((1008, 992), True)])
 def test_a_change_has_to_save_what_a_switch_costs_in_the_steps_that_a_plan_lasts(current, changes):
     """Two steps in 333 of them: 0.6 % of a step."""
-    assert is_changed(current, life=33.0) == changes
-
-
-@pytest.mark.parametrize(("current", "changes"), [((1007, 993), False), ((1009, 991), True)])
-def test_a_change_waits_for_what_its_gain_may_wander_by_while_the_pace_lasts(current, changes):
-    """0.18 % where one of two ranks is the last one, and either may be with the other plan."""
     assert is_changed(current) == changes
-    assert is_changed(current, life=33.0)
 
 
 @pytest.mark.parametrize(("life", "changes"), [(333.0, True), (100.0, False)])
@@ -63,40 +56,24 @@ def test_what_a_further_round_shows_is_of_less_use_where_the_pace_does_not_last(
     assert is_changed((1100, 900), life, sd=0.2) == changes
 
 
-def test_a_later_choice_gains_what_exceeds_the_price_of_a_change():
-    """E[max(x - c, 0)] = sd (phi(k) - k Phi(-k)), k = c / sd, and c is 2 steps in 333."""
-    gains = gain_of_choice(np.array([0.0, 0.0006, 0.006, 0.6]))
-    assert gains == pytest.approx([0.0, 0.0, 0.0005, 0.2364], abs=1e-4)
-
-
 @pytest.mark.parametrize(("size", "expected"), [(1, 0.0), (2, 0.564), (64, 2.38), (4096, 3.6)])
 def test_expected_longest_of_normal_times(size, expected):
     none, one = np.zeros(size), np.ones(size)
-    found, _ = expected_longest(none, one, none, none)
-    assert found == pytest.approx(expected, abs=0.2)
-
-
-@pytest.mark.parametrize("size", [1, 2, 64])
-def test_each_of_equal_ranks_may_be_the_last_one(size):
-    none, one = np.zeros(size), np.ones(size)
-    _, chances = expected_longest(none, one, none, none)
-    assert chances == pytest.approx(np.full(size, 1 / size), rel=0.1)
+    assert expected_longest(none, one, none, none) == pytest.approx(expected, abs=0.2)
 
 
 def test_expected_longest_of_a_rank_that_is_known_and_one_that_is_not():
     """E[max(m, Z)] = m Phi(m/s) + s phi(m/s)."""
     none = np.zeros(2)
-    mean, sd = np.array([0.05, 0.0]), np.array([0.0, 0.1])
-    found, chances = expected_longest(mean, sd, none, none)
+    found = expected_longest(np.array([0.05, 0.0]), np.array([0.0, 0.1]), none, none)
     assert found == pytest.approx(0.0698, abs=0.003)
-    assert chances == pytest.approx([0.69, 0.31], abs=0.05)
 
 
 @pytest.mark.parametrize(("size", "chance"), [(1, 0.2), (64, 0.01), (1024, 0.001)])
 def test_expected_longest_of_ranks_that_may_become_slow(size, chance):
     none, one = np.zeros(size), np.ones(size)
     expected = 0.7 * (1 - (1 - chance) ** size)
-    found, _ = expected_longest(none, none, chance * one, 0.7 * one)
+    found = expected_longest(none, none, chance * one, 0.7 * one)
     assert found == pytest.approx(expected, abs=0.1)
 
 
